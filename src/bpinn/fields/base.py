@@ -1,0 +1,86 @@
+"""What every surrogate of a field offers to the posterior."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.fields.activations import MultiIndex, closure, compose, softplus_derivatives
+
+Bounds = tuple[tuple[float, float], ...]
+Request = tuple[MultiIndex, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field(ABC):
+    """The prior of one unknown function, and how to evaluate it with its derivatives.
+
+    Parameters of a field are one vector ``theta`` with independent zero-mean normal priors.
+    ``inputs`` names the coordinates the field depends on (all of the domain's if not given);
+    ``positive=True`` passes it through a softplus.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    positive: bool = False
+
+    @abstractmethod
+    def size(self, bounds: Bounds) -> int:
+        """Number of parameters, for a field whose inputs have these bounds."""
+
+    @abstractmethod
+    def prior_sd(self, bounds: Bounds) -> np.ndarray:
+        """Standard deviation of each parameter under the prior, shape (size,)."""
+
+    @abstractmethod
+    def unflatten(self, theta: Array, bounds: Bounds) -> Any:
+        """The parameters in the shape in which a person thinks of them."""
+
+    @abstractmethod
+    def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
+        """Arrays needed at these points, computed once.
+
+        ``points`` has one (n, inputs) array for each group, ``requests`` the derivatives wanted there.
+        """
+
+    @abstractmethod
+    def _raw(
+        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+    ) -> list[dict[MultiIndex, Array]]:
+        """The field before its link: for each group, each wanted derivative as an (n,) array."""
+
+    def needed(self, requests: Sequence[Request]) -> tuple[Request, ...]:
+        """What must be evaluated before the link in order to give the requests after it."""
+        return tuple(closure(r) if self.positive else tuple(r) for r in requests)
+
+    def evaluate(
+        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+    ) -> list[dict[MultiIndex, Array]]:
+        """For each group of points, each wanted derivative as an (n,) array."""
+        raw = self._raw(theta, prepared, self.needed(requests), sizes, bounds)
+        if not self.positive:
+            return raw
+        linked = []
+        for streams, wanted in zip(raw, requests, strict=True):
+            h = streams[(0,) * len(bounds)]
+            order = max(sum(index) for index in wanted)
+            linked.append(compose(softplus_derivatives(h, order), streams, wanted))
+        return linked
+
+    def log_prior(self, theta: Array, bounds: Bounds) -> Array:
+        """Log density of the parameters under the prior, with its constant."""
+        sd = self.prior_sd(bounds)
+        constant = -float(np.sum(np.log(sd))) - 0.5 * len(sd) * float(np.log(2 * np.pi))
+        if np.all(sd == sd[0]):  # one multiplication less in the innermost loop
+            return constant - (0.5 / float(sd[0]) ** 2) * jnp.vdot(theta, theta)
+        scaled = theta / jnp.asarray(sd, theta.dtype)
+        return constant - 0.5 * jnp.vdot(scaled, scaled)
+
+    def sample_prior(self, key: Array, bounds: Bounds) -> Array:
+        """One draw of the parameters, shape (size,)."""
+        sd = jnp.asarray(self.prior_sd(bounds), dtype=float)
+        return sd * jax.random.normal(key, sd.shape, sd.dtype)

@@ -1,0 +1,200 @@
+"""The paper's Bayesian neural network: a fully connected network with a normal prior."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_derivatives, closure, compose
+from bpinn.fields.base import Bounds, Field, Request
+
+
+@dataclass(frozen=True)
+class MLP(Field):
+    """A fully connected network with independent normal priors on weights and biases.
+
+    Arguments:
+        hidden: width of each hidden layer; ``()`` makes the field linear in its inputs.
+        activation: "tanh", "sin", "swish", "gelu", or an elementwise function of ``jax.numpy``.
+        weight_sd, bias_sd: prior standard deviations, one number or one for each layer
+            (``len(hidden) + 1`` of them).
+        scale_inputs: map the domain to [-1, 1] before the first layer. Off unless asked for,
+            because it changes the prior.
+        inputs, positive: see `Field`.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.MLP(hidden=(20, 20), weight_sd=(1.0, 0.5, 0.5)).size(((-1.0, 1.0),))
+        481
+    """
+
+    hidden: tuple[int, ...] = (50, 50)
+    activation: str | Callable[[Array], Array] = "tanh"
+    weight_sd: float | tuple[float, ...] = 1.0
+    bias_sd: float | tuple[float, ...] = 1.0
+    scale_inputs: bool = False
+
+    def __post_init__(self) -> None:
+        hidden = (self.hidden,) if isinstance(self.hidden, int | np.integer) else tuple(self.hidden)
+        for width in hidden:
+            if not isinstance(width, int | np.integer) or isinstance(width, bool) or width < 1:
+                raise InputError(f"MLP: hidden widths must be positive whole numbers, got {self.hidden!r}")
+        object.__setattr__(self, "hidden", tuple(int(width) for width in hidden))
+        if isinstance(self.activation, str) and self.activation not in BUILT_IN:
+            raise InputError(
+                f"MLP: activation {self.activation!r} is not known; use one of "
+                f"{', '.join(BUILT_IN)} or an elementwise function of jax.numpy"
+            )
+        if not isinstance(self.activation, str) and not callable(self.activation):
+            raise InputError(f"MLP: activation must be a name or a function, got {self.activation!r}")
+        for name in ("weight_sd", "bias_sd"):
+            object.__setattr__(self, name, self._per_layer(name))
+        if isinstance(self.inputs, str):
+            object.__setattr__(self, "inputs", (self.inputs,))
+        elif self.inputs is not None:
+            object.__setattr__(self, "inputs", tuple(self.inputs))
+
+    def _per_layer(self, name: str) -> tuple[float, ...]:
+        value, layers = getattr(self, name), len(self.hidden) + 1
+        try:
+            sds = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError(f"MLP: {name} must be a number or one for each layer, got {value!r}") from None
+        if sds.ndim == 0:
+            sds = np.full(layers, sds)
+        if sds.shape != (layers,):
+            raise InputError(
+                f"MLP: {len(self.hidden)} hidden layers have {layers} weight matrices, but {name} has "
+                f"{sds.size} numbers; give one number, or {layers}"
+            )
+        if not np.all(np.isfinite(sds)) or np.any(sds <= 0):
+            raise InputError(f"MLP: {name} must be positive and finite, got {value!r}")
+        return tuple(float(sd) for sd in sds)
+
+    def _shapes(self, bounds: Bounds) -> list[tuple[int, int]]:
+        widths = [len(bounds), *self.hidden, 1]
+        return list(itertools.pairwise(widths))
+
+    def size(self, bounds: Bounds) -> int:
+        return sum(m * n + n for m, n in self._shapes(bounds))
+
+    def prior_sd(self, bounds: Bounds) -> np.ndarray:
+        layers = zip(self._shapes(bounds), self.weight_sd, self.bias_sd, strict=True)  # type: ignore[arg-type]
+        return np.concatenate([np.repeat((w, b), (m * n, n)) for (m, n), w, b in layers])
+
+    def unflatten(self, theta: Array, bounds: Bounds) -> list[tuple[Array, Array]]:
+        """[(weights (in, out), biases (out,)), ...], first layer first."""
+        shapes = self._shapes(bounds)
+        # One split rather than many slices: its transpose is one concatenation, not a sum of padded arrays.
+        parts = jax.lax.split(theta, [size for m, n in shapes for size in (m * n, n)])
+        weights, biases = parts[::2], parts[1::2]
+        return [(w.reshape(shape), b) for w, b, shape in zip(weights, biases, shapes, strict=True)]
+
+    def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
+        plan = _plan(self.needed(requests), tuple(len(p) for p in points))
+        stacked = np.concatenate([points[i] for i in plan.order]) if points else np.zeros((0, len(bounds)))
+        if self.scale_inputs:
+            low, high = np.array(bounds).T
+            stacked = 2.0 * (stacked - low) / (high - low) - 1.0
+        return jnp.asarray(stacked, dtype=float)
+
+    def _raw(
+        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+    ) -> list[dict[MultiIndex, Array]]:
+        plan = _plan(tuple(tuple(r) for r in requests), tuple(sizes))
+        results = self._propagate(self.unflatten(theta, bounds), prepared, plan)
+        if not self.scale_inputs:
+            return results
+        slope = [2.0 / (high - low) for low, high in bounds]
+        chain = [
+            {index: stream * float(np.prod(np.power(slope, index))) for index, stream in group.items()}
+            for group in results
+        ]
+        return chain
+
+    def _propagate(
+        self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan"
+    ) -> list[dict[MultiIndex, Array]]:
+        """All streams of all points go through each layer as the rows of one matrix."""
+        inputs, heights = x.shape[1], [group.count for group in plan.groups]
+        zero = (0,) * inputs
+        (weights, biases), *rest = layers
+        # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
+        value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
+        gradient = {tuple(int(i == j) for j in range(inputs)): weights[None, i] for i in range(inputs)}
+        streams = [{zero: part} | gradient for part in jax.lax.split(value, heights)]
+        phi = activation_derivatives(self.activation)
+        for depth, (weights, biases) in enumerate(rest):
+            last = depth == len(rest) - 1
+            composed = [
+                compose(phi(inner[zero], group.order), inner, group.wanted if last else group.carried)
+                for group, inner in zip(plan.groups, streams, strict=True)
+            ]
+            rows = [row for outer in composed for row in outer.values()]
+            stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
+            # A matrix-vector product where the layer has a single output.
+            product = stacked @ weights[:, 0] if last else stacked @ weights
+            slabs = iter(jax.lax.split(product, [row.shape[0] for row in rows]))
+            streams = [{index: next(slabs) for index in outer} for outer in composed]
+            for inner in streams:
+                if zero in inner:
+                    inner[zero] = inner[zero] + (biases[0] if last else biases)
+        if not rest:
+            streams = [{index: row[:, 0] for index, row in inner.items()} for inner in streams]
+        return plan.share_out(streams, value.dtype)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Points that carry the same streams; ``members`` are the requests they belong to, with their sizes."""
+
+    wanted: tuple[MultiIndex, ...]
+    carried: tuple[MultiIndex, ...]
+    order: int
+    members: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        return sum(size for _, size in self.members)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the points of several requests are stacked: those that carry the same streams together."""
+
+    requests: tuple[Request, ...]
+    groups: tuple[_Group, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return tuple(i for group in self.groups for i, _ in group.members)
+
+    def share_out(self, streams: Sequence[dict[MultiIndex, Array]], dtype: Any) -> list[dict[MultiIndex, Array]]:
+        """Cut each group's streams into those of its members; a stream that is absent is zero."""
+        results: list[dict[MultiIndex, Array]] = [{} for _ in self.requests]
+        for group, inner in zip(self.groups, streams, strict=True):
+            sizes = [size for _, size in group.members]
+            for index in group.wanted:
+                stream = jnp.broadcast_to(inner[index] if index in inner else jnp.zeros((), dtype), (group.count,))
+                for (member, _), part in zip(group.members, jax.lax.split(stream, sizes), strict=True):
+                    results[member][index] = part
+        return results
+
+
+@lru_cache(maxsize=256)
+def _plan(requests: tuple[Request, ...], sizes: tuple[int, ...]) -> _Plan:
+    by_streams: dict[tuple[MultiIndex, ...], list[int]] = {}
+    for i, request in enumerate(requests):
+        by_streams.setdefault(tuple(sorted(request)), []).append(i)
+    groups = tuple(
+        _Group(wanted, closure(wanted), max(map(sum, wanted)), tuple((i, sizes[i]) for i in members))
+        for wanted, members in sorted(by_streams.items())
+    )
+    return _Plan(requests, groups)
