@@ -1,0 +1,133 @@
+"""Checks of what a user hands in: one clear sentence for each thing that can be wrong."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions.constraints import dependent
+
+from bpinn.errors import InputError
+from bpinn.fields import Field
+
+
+def count(shape: tuple[int, ...]) -> str:
+    return str(shape[0]) if len(shape) == 1 else str(int(np.prod(shape))) if not shape else str(shape)
+
+
+def numbers(value: Any, where: str) -> np.ndarray:
+    """Real finite numbers as a float64 array."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: expected numbers, got {type(value).__name__}") from None
+    if np.iscomplexobj(array):
+        raise InputError(f"{where}: complex numbers; give real ones (a field for each part makes a system)")
+    if array.dtype == object or array.dtype.kind in "USbmM" or value is None:
+        raise InputError(f"{where}: expected numbers, got {_describe(value, array)}")
+    largest = 2 ** (53 if jnp.result_type(float) == jnp.float64 else 24)
+    if array.dtype.kind in "iu" and array.size and max(abs(int(array.min())), abs(int(array.max()))) > largest:
+        raise InputError(f"{where}: integers beyond {largest}, which floating point cannot hold; rescale them")
+    array = array.astype(float)
+    if not np.all(np.isfinite(array)):
+        bad = int(np.sum(~np.isfinite(array)))
+        first = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
+        raise InputError(
+            f"{where}: {bad} of {array.size} are NaN or infinite (the first at index {first}); remove those points"
+        )
+    return array
+
+
+def _describe(value: Any, array: np.ndarray) -> str:
+    if value is None:
+        return "None"
+    return (
+        f"an array of {array.dtype}" if array.dtype != object else f"{type(value).__name__} of uneven or mixed entries"
+    )
+
+
+def check_domain(domain: Any) -> dict[str, tuple[float, float]]:
+    if not isinstance(domain, Mapping) or not domain:
+        raise InputError(
+            f"domain: expected a dictionary of coordinates with bounds, such as {{'x': (0.0, 1.0)}}, got {domain!r}"
+        )
+    checked = {}
+    for name, bounds in domain.items():
+        try:
+            low, high = (float(b) for b in bounds)
+        except (TypeError, ValueError):
+            raise InputError(f"domain: coordinate {name!r} needs two bounds (low, high), got {bounds!r}") from None
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise InputError(
+                f"domain: coordinate {name!r} needs finite bounds with low < high, got ({low:g}, {high:g})"
+            )
+        checked[name] = (low, high)
+    return checked
+
+
+def check_fields(fields: Any, domain: Mapping[str, Any]) -> dict[str, Field]:
+    if not isinstance(fields, Mapping) or not fields:
+        raise InputError("fields: expected a dictionary of surrogates, such as {'u': bp.MLP()}")
+    for name, surrogate in fields.items():
+        if not isinstance(surrogate, Field):
+            raise InputError(f"field {name!r}: expected a surrogate such as bp.MLP(), got {surrogate!r}")
+        for c in surrogate.inputs or ():
+            if c not in domain:
+                raise InputError(
+                    f"field {name!r}: input {c!r} is not a coordinate; coordinates are {', '.join(domain)}"
+                )
+        if surrogate.inputs is not None and len(set(surrogate.inputs)) != len(surrogate.inputs):
+            raise InputError(f"field {name!r}: inputs {surrogate.inputs} repeat a coordinate")
+        if surrogate.inputs == ():
+            raise InputError(f"field {name!r}: no inputs; make it an unknown instead")
+    return dict(fields)
+
+
+def check_unknowns(unknowns: Any) -> dict[str, dist.Distribution]:
+    if not isinstance(unknowns, Mapping):
+        raise InputError("unknowns: expected a dictionary of priors, such as {'k': dist.Normal(0.0, 1.0)}")
+    for name, prior in unknowns.items():
+        check_prior(prior, f"unknown {name!r}")
+    return dict(unknowns)
+
+
+def check_prior(prior: Any, where: str) -> None:
+    if not isinstance(prior, dist.Distribution):
+        hint = f"; call it, such as {prior.__name__}(...)" if isinstance(prior, type) else ""
+        raise InputError(
+            f"{where}: the prior must be a numpyro distribution, such as dist.Normal(0.0, 1.0), "
+            f"got {prior if isinstance(prior, type) else type(prior).__name__}{hint}"
+        )
+    if prior.support is None or prior.support.is_discrete:
+        raise InputError(f"{where}: the prior {type(prior).__name__} is discrete; use a continuous one")
+    for name, constraint in prior.arg_constraints.items():
+        value = getattr(prior, name, None)
+        if not isinstance(value, int | float | np.ndarray | jax.Array) or isinstance(constraint, type(dependent)):
+            continue
+        if not np.all(np.isfinite(value)) or not np.all(constraint(value)):
+            raise InputError(
+                f"{where}: {type(prior).__name__} has {name}={np.asarray(value).tolist()}, which must be {constraint}"
+            )
+    try:
+        usable = bool(np.all(np.isfinite(prior.log_prob(prior.sample(jax.random.key(0))))))
+    except NotImplementedError:  # an improper prior has no draws
+        usable = False
+    if not usable:
+        raise InputError(
+            f"{where}: the prior {type(prior).__name__} has no finite density at its own draws; check its parameters"
+        )
+    if len(prior.shape()) > 1:
+        raise InputError(f"{where}: a prior of shape {prior.shape()}; use a scalar or a vector")
+
+
+def check_positive(prior: dist.Distribution, where: str) -> None:
+    if prior.shape() != ():
+        raise InputError(f"{where}: the prior of a noise must be a scalar, got shape {prior.shape()}")
+    draws = np.asarray(prior.sample(jax.random.key(0), (1000,)))
+    if np.any(draws <= 0):
+        raise InputError(
+            f"{where}: {type(prior).__name__} allows values below zero; use a positive prior, such as "
+            "dist.HalfNormal(1.0) or dist.LogNormal(-2.0, 1.0)"
+        )

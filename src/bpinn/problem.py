@@ -1,0 +1,255 @@
+"""Problem and Sensors: physics and data. Everything a user states is validated here, once."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+
+from bpinn.checks import check_domain, check_fields, check_positive, check_prior, check_unknowns, count, numbers
+from bpinn.errors import BpinnWarning, InputError
+from bpinn.fields import Field
+from bpinn.fields.base import Bounds
+from bpinn.quantities import Equation, Leg, Names, Quantity, StoredFunction, label, trace_equation
+
+LIKELIHOODS = ("normal", "student_t")
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """Readings of one quantity.
+
+    Arguments:
+        quantity: what is measured: a field or derivative by name ("u", "u_x"), an equation (a
+            function whose arguments are names), or `Periodic`.
+        at: where, an array for each coordinate; numbers are repeated.
+        values: the readings, one a point; a single number is repeated (0.0 for exact physics
+            at collocation points).
+        noise: standard deviation of a reading: a number, one number a reading, a positive
+            ``numpyro.distributions`` prior when it is to be inferred, or the name of an unknown.
+        likelihood: "normal", or "student_t" when there may be outliers (``noise`` is its scale).
+        dof: degrees of freedom of the Student-t.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.Sensors("u", at={"x": [0.0, 1.0]}, values=[0.1, 0.9], noise=0.05)
+        Sensors('u', at=['x'], 2 readings, noise=0.05)
+    """
+
+    quantity: Quantity
+    at: Mapping[str, Any] = field(default_factory=dict)
+    values: Any = 0.0
+    noise: Any = None
+    likelihood: str = "normal"
+    dof: float = 4.0
+
+    def __repr__(self) -> str:
+        noise = self.noise if isinstance(self.noise, int | float | str) else type(self.noise).__name__
+        return f"Sensors({label(self.quantity)!r}, at={list(self.at)}, {np.size(self.values)} readings, noise={noise})"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Sensors after validation: plain arrays and resolved names."""
+
+    name: str
+    legs: tuple[Leg, ...]
+    at: dict[str, np.ndarray]
+    values: np.ndarray
+    noise: np.ndarray | None
+    noise_name: str | None
+    likelihood: str
+    dof: float
+
+    @property
+    def equation(self) -> Equation:
+        return self.legs[0].equation
+
+    def points(self, leg: Leg) -> dict[str, np.ndarray]:
+        """Positions at which a leg is evaluated, the fixed coordinates filled in."""
+        fixed = {name: np.full(len(self.values), value) for name, value in leg.fixed}
+        return {**self.at, **fixed}
+
+
+class Problem:
+    """A differential equation, what is unknown in it, and the readings.
+
+    Arguments:
+        domain: named coordinates with bounds, space and time alike.
+        fields: unknown functions, each with its surrogate (`MLP`).
+        sensors: readings by name; leave out to study the prior alone.
+        unknowns: unknown coefficients, each with a ``numpyro.distributions`` prior.
+
+    Example:
+        >>> import bpinn as bp, numpyro.distributions as dist
+        >>> def decay(u, u_t, rate):
+        ...     return u_t + rate * u
+        >>> problem = bp.Problem(
+        ...     domain={"t": (0.0, 2.0)},
+        ...     fields={"u": bp.MLP(hidden=(20,))},
+        ...     unknowns={"rate": dist.LogNormal(0.0, 1.0)},
+        ...     sensors={
+        ...         "law": bp.Sensors(decay, at={"t": [0.0, 0.5, 1.0, 1.5, 2.0]}, values=0.0, noise=0.01),
+        ...         "u": bp.Sensors("u", at={"t": [0.0, 1.0]}, values=[1.0, 0.4], noise=0.05),
+        ...     },
+        ... )
+        >>> problem
+        Problem(coordinates t; fields u; unknowns rate; sensors law (5), u (2))
+    """
+
+    def __init__(
+        self,
+        domain: Mapping[str, tuple[float, float]],
+        fields: Mapping[str, Field],
+        sensors: Mapping[str, Sensors] | None = None,
+        unknowns: Mapping[str, dist.Distribution] | None = None,
+    ):
+        self.domain = check_domain(domain)
+        self.fields = check_fields(fields, self.domain)
+        self.unknowns = {} if unknowns is None else check_unknowns(unknowns)
+        inputs = {name: self.inputs(name) for name in self.fields}
+        self.names = Names(self.domain, inputs, tuple(self.unknowns))
+        if sensors is not None and not isinstance(sensors, Mapping):
+            raise InputError(f"sensors: expected a dictionary of bp.Sensors by name, got {type(sensors).__name__}")
+        if sensors is not None and not sensors:
+            raise InputError("sensors: none given; give at least one (leave sensors out to study the prior alone)")
+        self.sensors = dict(sensors or {})
+        self.noise_priors: dict[str, dist.Distribution] = {}
+        self.readings = tuple(self._read(name, s) for name, s in self.sensors.items())
+
+    def __repr__(self) -> str:
+        sensors = ", ".join(f"{r.name} ({len(r.values)})" for r in self.readings)
+        return (
+            f"Problem(coordinates {', '.join(self.domain)}; fields {', '.join(self.fields)}; "
+            f"unknowns {', '.join(self.unknowns) or 'none'}; sensors {sensors or 'none'})"
+        )
+
+    def inputs(self, name: str) -> tuple[str, ...]:
+        """The coordinates that a field depends on."""
+        return self.fields[name].inputs or tuple(self.domain)
+
+    def bounds(self, name: str) -> Bounds:
+        """Bounds of the coordinates that a field depends on."""
+        return tuple(self.domain[c] for c in self.inputs(name))
+
+    def grid(self, **points: int) -> dict[str, np.ndarray]:
+        """A mesh over the domain, ready for ``predict``: ``problem.grid(x=50, t=20)``.
+
+        Coordinates that are not named get 101 points in one dimension, 41 in more.
+        """
+        for name in points:
+            if name not in self.domain:
+                raise InputError(f"grid: {name!r} is not a coordinate; coordinates are {', '.join(self.domain)}")
+        default = 101 if len(self.domain) == 1 else 41
+        axes = [np.linspace(*self.domain[c], points.get(c, default)) for c in self.domain]
+        return dict(zip(self.domain, np.meshgrid(*axes, indexing="ij"), strict=True))
+
+    def place(
+        self, at: Mapping[str, Any], needed: Sequence[str], where: str
+    ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+        """Positions as flat float64 arrays of one length, and the shape they had."""
+        if not isinstance(at, Mapping):
+            raise InputError(
+                f"{where}: at must be a dictionary with an array for each coordinate, "
+                f"such as {{'{next(iter(self.domain))}': ...}}, got {type(at).__name__}"
+            )
+        for name in at:
+            if name not in self.domain:
+                raise InputError(f"{where}: {name!r} is not a coordinate; coordinates are {', '.join(self.domain)}")
+        missing = [c for c in needed if c not in at]
+        if missing:
+            raise InputError(f"{where}: no positions for {', '.join(missing)}; add them to at")
+        arrays = {c: numbers(at[c], f"{where}: positions of {c}") for c in self.domain if c in at}
+        try:
+            shape = np.broadcast_shapes(*(a.shape for a in arrays.values()))
+        except ValueError:
+            sizes = ", ".join(f"{c} has {a.shape}" for c, a in arrays.items())
+            raise InputError(f"{where}: positions differ in shape ({sizes}); give one of each for a point") from None
+        for c, a in arrays.items():
+            low, high = self.domain[c]
+            slack = 1e-9 * (high - low)
+            outside = int(np.sum((a < low - slack) | (a > high + slack)))
+            if outside:
+                warnings.warn(
+                    f"{where}: {outside} of {a.size} positions of {c} lie outside the domain [{low:g}, {high:g}]",
+                    BpinnWarning,
+                    stacklevel=4,
+                )
+        return {c: np.broadcast_to(a, shape).ravel() for c, a in arrays.items()}, shape
+
+    def _read(self, name: str, sensors: Sensors) -> Readings:
+        where = f"sensors {name!r}"
+        if not isinstance(name, str) or not name:
+            raise InputError(f"sensors: a name must be a string, got {name!r}")
+        if not isinstance(sensors, Sensors):
+            raise InputError(f"{where}: expected bp.Sensors(...), got {type(sensors).__name__}")
+        legs = self.names.legs(sensors.quantity, where)
+        fixed = {c for leg in legs for c, _ in leg.fixed}
+        needed = [c for c in self.names.coordinates_of(legs[0].equation) if c not in fixed]
+        both = [c for c in fixed if c in sensors.at]
+        if both:
+            raise InputError(f"{where}: Periodic fixes {both[0]}; leave it out of at")
+        at, shape = self.place(sensors.at, needed, where)
+        values = numbers(sensors.values, f"{where}: values")
+        if not at:
+            shape = values.shape
+        if values.ndim and values.shape != shape:
+            raise InputError(
+                f"{where}: {count(shape)} points but {count(values.shape)} values; give one value for each point"
+            )
+        values = np.broadcast_to(values, shape or (1,)).ravel()
+        if values.size == 0:
+            raise InputError(f"{where}: no readings; leave these sensors out, or give at least one point")
+        at = {c: np.broadcast_to(a, values.shape) for c, a in at.items()}
+        if sensors.likelihood not in LIKELIHOODS:
+            raise InputError(f"{where}: likelihood {sensors.likelihood!r} is not known; use 'normal' or 'student_t'")
+        if not isinstance(sensors.dof, int | float) or not 0 < sensors.dof < np.inf:
+            raise InputError(f"{where}: dof must be a positive number, got {sensors.dof!r}")
+        noise, noise_name = self._noise(sensors.noise, values.shape, shape, name)
+        readings = Readings(name, legs, at, values, noise, noise_name, sensors.likelihood, float(sensors.dof))
+        for leg in legs:
+            if isinstance(leg.equation.function, StoredFunction):
+                continue  # from a file; whoever evaluates it is told how to hand it in
+            shapes = {n: p.shape() for n, p in self.unknowns.items()}
+            trace_equation(leg.equation, len(values), shapes, where)
+        return readings
+
+    def _noise(
+        self, noise: Any, flat: tuple[int, ...], shape: tuple[int, ...], name: str
+    ) -> tuple[np.ndarray | None, str | None]:
+        where = f"sensors {name!r}: noise"
+        if noise is None:
+            raise InputError(
+                f"{where} is missing; give its standard deviation, or a prior such as dist.HalfNormal(1.0) to infer it"
+            )
+        if isinstance(noise, str):
+            prior = self.unknowns.get(noise)
+            if prior is None:
+                raise InputError(
+                    f"{where} names {noise!r}, which is not an unknown; unknowns are "
+                    f"{', '.join(self.unknowns) or 'none'}"
+                )
+            check_positive(prior, f"{where}: unknown {noise!r}")
+            return None, noise
+        if isinstance(noise, dist.Distribution):
+            check_prior(noise, where)
+            check_positive(noise, where)
+            called = f"noise_{name}"
+            if called in self.unknowns or called in self.noise_priors:
+                raise InputError(f"{where}: the inferred noise is called {called!r}, which is taken; rename")
+            self.noise_priors[called] = noise
+            return None, called
+        levels = numbers(noise, where)
+        if levels.ndim and levels.shape != shape:
+            raise InputError(
+                f"{where}: {count(shape)} points but {count(levels.shape)} noise levels; "
+                "give one number, or one for each point"
+            )
+        if np.any(levels <= 0):
+            raise InputError(
+                f"{where} must be positive, got {levels.min():g}; for exact physics give a small tolerance, "
+                "such as 1e-3"
+            )
+        return np.broadcast_to(levels.ravel() if levels.ndim else levels, flat).copy(), None

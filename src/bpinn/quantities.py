@@ -1,0 +1,307 @@
+"""From names to mathematics: fields, derivatives, unknowns and coordinates.
+
+The arguments of an equation say what it needs. `Names` knows every name of a problem and
+resolves an argument to a `Partial` (a field or one of its derivatives), an `Unknown` or a
+`Coordinate`; `Names.equation` does so for a whole function.
+"""
+
+import difflib
+import inspect
+import keyword
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bpinn.errors import InputError
+from bpinn.fields.activations import MultiIndex
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A field, or a derivative of it: ``orders`` counts the derivatives in each of its inputs."""
+
+    field: str
+    orders: MultiIndex
+
+
+@dataclass(frozen=True)
+class Unknown:
+    name: str
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    name: str
+
+
+Reference = Partial | Unknown | Coordinate
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A function of names, resolved: what to hand it, and what to call it in a message."""
+
+    label: str
+    function: Callable[..., Any]
+    arguments: tuple[Reference, ...]
+    keywords: tuple[tuple[str, Reference], ...] = ()
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        return self.arguments + tuple(reference for _, reference in self.keywords)
+
+    def call(self, values: Sequence[Any]) -> Any:
+        split = len(self.arguments)
+        names = (name for name, _ in self.keywords)
+        return self.function(*values[:split], **dict(zip(names, values[split:], strict=True)))
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """A quantity at the upper end of a coordinate minus the same at its lower end.
+
+    Observed as zero it is a periodic boundary condition. The sensors' ``at`` gives the other
+    coordinates; a field in one coordinate needs none:
+
+        >>> import bpinn as bp, numpy as np
+        >>> ring = bp.Sensors(bp.Periodic("u", along="x"), at={"t": np.linspace(0, 1, 9)}, values=0.0, noise=1e-3)
+        >>> slope = bp.Sensors(bp.Periodic("u_x", along="x"), values=0.0, noise=1e-3)
+    """
+
+    quantity: "str | Callable[..., Any]"
+    along: str
+
+
+class StoredFunction:
+    """An equation read from a file: it can be read and named, but not called."""
+
+    def __init__(self, name: str, arguments: tuple[str, ...], source: str | None):
+        self.__name__, self.arguments, self.source = name, arguments, source
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature([inspect.Parameter(a, kinds) for a in arguments])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise InputError(
+            f"the equation {self.__name__}({', '.join(self.arguments)}) was stored as text; hand it in: "
+            f"bp.load(path, functions={{'{self.__name__}': {self.__name__}}})"
+        )
+
+
+Quantity = str | Callable[..., Any] | Periodic
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One place at which an equation is evaluated: ``sign`` times its value, some coordinates fixed."""
+
+    sign: float
+    equation: Equation
+    fixed: tuple[tuple[str, float], ...] = ()
+
+
+def label(quantity: Quantity) -> str:
+    """What to call a quantity in a table or a message."""
+    if isinstance(quantity, str):
+        return quantity
+    if isinstance(quantity, Periodic):
+        return f"{label(quantity.quantity)} around {quantity.along}"
+    return getattr(quantity, "__name__", type(quantity).__name__)
+
+
+class Names:
+    """Every name of a problem, and what it stands for.
+
+    Arguments:
+        domain: coordinate names with bounds.
+        fields: for each field, the coordinates it depends on.
+        unknowns: the names of the unknowns.
+    """
+
+    def __init__(
+        self,
+        domain: Mapping[str, tuple[float, float]],
+        fields: Mapping[str, tuple[str, ...]],
+        unknowns: Sequence[str],
+    ):
+        self.domain = dict(domain)
+        self.fields = dict(fields)
+        self.unknowns = tuple(unknowns)
+        kinds: dict[str, str] = {}
+        groups = (("coordinate", domain), ("field", fields), ("unknown", unknowns))
+        for kind, names in groups:
+            for name in names:
+                if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+                    raise InputError(f"{kind} {name!r}: a name must be a Python identifier, such as 'u' or 'k_1'")
+                if name in kinds:
+                    raise InputError(f"name {name!r} is both a {kinds[name]} and a {kind}; rename one of them")
+                kinds[name] = kind
+        self._kinds = kinds
+        for name, kind in kinds.items():
+            readings = self._derivatives(name)
+            if readings:
+                raise InputError(
+                    f"{kind} {name!r} can also be read as a derivative of field {readings[0].field!r}; "
+                    "rename one of them"
+                )
+
+    def known(self) -> str:
+        """A sentence with all names, for messages."""
+        derivatives = []
+        for field, inputs in self.fields.items():
+            derivatives += [f"{field}_{c}" for c in inputs]
+        parts = [
+            f"fields {', '.join(self.fields) or 'none'}",
+            f"derivatives such as {', '.join(derivatives[:3])}" if derivatives else "no derivatives",
+            f"unknowns {', '.join(self.unknowns) or 'none'}",
+            f"coordinates {', '.join(self.domain)}",
+        ]
+        return "; ".join(parts)
+
+    def _derivatives(self, name: str) -> list[Partial]:
+        """Every way to read a name as a derivative."""
+        return [
+            Partial(field, orders)
+            for field, inputs in self.fields.items()
+            if name.startswith(field + "_")
+            for orders in sorted(_readings(name[len(field) + 1 :], inputs))
+        ]
+
+    def resolve(self, name: str, where: str) -> Reference:
+        """What a name stands for; ``where`` opens the message if it stands for nothing."""
+        kind = self._kinds.get(name)
+        if kind == "coordinate":
+            return Coordinate(name)
+        if kind == "unknown":
+            return Unknown(name)
+        if kind == "field":
+            return Partial(name, (0,) * len(self.fields[name]))
+        readings = self._derivatives(name)
+        if len(readings) == 1:
+            return readings[0]
+        if readings:
+            ways = " or ".join(self._spell(reading) for reading in readings)
+            raise InputError(f"{where}: {name!r} is ambiguous, it can mean {ways}; rename a coordinate or a field")
+        raise InputError(f"{where}: {name!r} is not known{self._hint(name)}. Known are {self.known()}")
+
+    def _spell(self, partial: Partial) -> str:
+        inputs = self.fields[partial.field]
+        suffix = [c for c, n in zip(inputs, partial.orders, strict=True) for _ in range(n)]
+        return f"d^{len(suffix)} {partial.field} / d {' d '.join(suffix)}"
+
+    def _hint(self, name: str) -> str:
+        for field, inputs in self.fields.items():
+            missing = [c for c in self.domain if c not in inputs]
+            if name.startswith(field + "_") and _readings(name[len(field) + 1 :], tuple(self.domain)):
+                return f" (field {field!r} depends on {', '.join(inputs)} only, not on {', '.join(missing)})"
+        close = difflib.get_close_matches(name, self._kinds, n=1)
+        return f" (did you mean {close[0]!r}?)" if close else ""
+
+    def equation(self, function: str | Callable[..., Any], where: str) -> Equation:
+        """Resolve a field name, a derivative or a function of names."""
+        if isinstance(function, str):
+            return Equation(function, lambda value: value, (self.resolve(function, where),))
+        if not callable(function):
+            raise InputError(
+                f"{where}: a quantity is a name such as 'u', or a function of names, got {type(function).__name__}"
+            )
+        called = label(function)
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: the arguments of {called} cannot be read; wrap it in a def") from None
+        arguments: list[Reference] = []
+        keywords: list[tuple[str, Reference]] = []
+        for p in parameters:
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise InputError(
+                    f"{where}: {called} has the argument *{p.name}; name each field, derivative, "
+                    "unknown or coordinate it needs"
+                )
+            if p.default is not p.empty and not self._stands_for_something(p.name):
+                continue  # a constant of the user's, left at its default
+            reference = self.resolve(p.name, f"{where}: argument of {called}")
+            if p.kind is p.POSITIONAL_ONLY:
+                arguments.append(reference)
+            else:
+                keywords.append((p.name, reference))
+        if not arguments and not keywords:
+            raise InputError(
+                f"{where}: {called} has no arguments, so it measures nothing; name what it needs. "
+                f"Known are {self.known()}"
+            )
+        return Equation(called, function, tuple(arguments), tuple(keywords))
+
+    def _stands_for_something(self, name: str) -> bool:
+        return name in self._kinds or bool(self._derivatives(name))
+
+    def legs(self, quantity: Quantity, where: str) -> tuple[Leg, ...]:
+        """The places at which a quantity must be evaluated: one, or two for a periodic one."""
+        if not isinstance(quantity, Periodic):
+            return (Leg(1.0, self.equation(quantity, where)),)
+        if quantity.along not in self.domain:
+            raise InputError(
+                f"{where}: Periodic along {quantity.along!r}, which is not a coordinate; "
+                f"coordinates are {', '.join(self.domain)}"
+            )
+        equation = self.equation(quantity.quantity, where)
+        low, high = self.domain[quantity.along]
+        return (
+            Leg(1.0, equation, ((quantity.along, high),)),
+            Leg(-1.0, equation, ((quantity.along, low),)),
+        )
+
+    def coordinates_of(self, equation: Equation) -> tuple[str, ...]:
+        """The coordinates an equation's value depends on, in the domain's order."""
+        used: set[str] = set()
+        for reference in equation.references:
+            if isinstance(reference, Coordinate):
+                used.add(reference.name)
+            elif isinstance(reference, Partial):
+                used.update(self.fields[reference.field])
+        return tuple(c for c in self.domain if c in used)
+
+
+def _readings(suffix: str, coordinates: tuple[str, ...]) -> set[MultiIndex]:
+    """Every derivative that a suffix can mean, read as a sequence of coordinate names."""
+    reached: list[set[MultiIndex]] = [{(0,) * len(coordinates)}] + [set() for _ in suffix]
+    for end in range(1, len(suffix) + 1):
+        for i, c in enumerate(coordinates):
+            if suffix.endswith(c, 0, end):
+                for orders in reached[end - len(c)]:
+                    reached[end].add((*orders[:i], orders[i] + 1, *orders[i + 1 :]))
+    return reached[-1] if suffix else set()
+
+
+def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[int, ...]], where: str) -> Any:
+    """The equation as a closed jaxpr over ``count`` points."""
+    pointwise = [not isinstance(r, Unknown) for r in equation.references]
+    arguments = [
+        jax.ShapeDtypeStruct((count,) if p else shapes[r.name], jnp.result_type(float))  # type: ignore[union-attr]
+        for r, p in zip(equation.references, pointwise, strict=True)
+    ]
+    try:
+        jaxpr, out = jax.make_jaxpr(lambda *a: equation.call(a), return_shape=True)(*arguments)
+    except InputError:
+        raise
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise InputError(
+            f"{where}: {equation.label} cannot be differentiated as it is written; use jax.numpy instead of "
+            f"numpy or math, and jnp.where instead of if ({str(error).splitlines()[0]})"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{where}: {equation.label} failed: {type(error).__name__}: {error}") from error
+    shape, wanted = getattr(out, "shape", None), (count,)
+    if shape == () and not any(pointwise):
+        shape = wanted
+    if shape != wanted:
+        came = f"shape {shape}" if shape is not None else type(out).__name__
+        raise InputError(
+            f"{where}: {equation.label} returned {came} for {count} points; it must return one number "
+            f"for each point, an array of shape {wanted}"
+        )
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise InputError(f"{where}: {equation.label} returned {out.dtype} numbers; it must return real ones")
+    return jaxpr
