@@ -1,0 +1,125 @@
+"""Evaluate many equations at many points: the one place where fields meet equations.
+
+An `Evaluation` is static: which equations, at how many points. What changes with the data is a
+tree of arrays from `prepare`. Sensors, monitored quantities and predictions are all evaluations.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from bpinn.fields import Field
+from bpinn.fields.base import Bounds
+from bpinn.problem import Problem
+from bpinn.quantities import Coordinate, Equation, Partial, Reference, Unknown, trace_equation
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One equation at ``count`` points, frozen as a jaxpr: later changes to globals do not reach it."""
+
+    references: tuple[Reference, ...]
+    count: int
+    jaxpr: ClosedJaxpr
+
+    @cached_property
+    def key(self) -> tuple:
+        """Equal for tasks that compute the same thing."""
+        constants = hashlib.sha256()
+        for constant in self.jaxpr.consts:
+            constants.update(str((np.shape(constant), np.asarray(constant).dtype)).encode())
+            constants.update(np.asarray(constant).tobytes())
+        return self.references, self.count, str(self.jaxpr), constants.hexdigest()
+
+    def __call__(self, values: Sequence[Any]) -> Array:
+        (out,) = jaxpr_as_fun(self.jaxpr)(*values)
+        return jnp.broadcast_to(out, (self.count,))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Equations at points, for fields with given bounds."""
+
+    fields: tuple[tuple[str, Field, Bounds, tuple[str, ...]], ...]
+    tasks: tuple[Task, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, equations: Sequence[tuple[Equation, int]], where: str) -> "Evaluation":
+        shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
+        fields = tuple((n, f, problem.bounds(n), problem.inputs(n)) for n, f in problem.fields.items())
+        tasks = tuple(Task(e.references, count, trace_equation(e, count, shapes, where)) for e, count in equations)
+        return cls(fields, tasks)
+
+    @cached_property
+    def key(self) -> tuple:
+        return self.fields, tuple(task.key for task in self.tasks)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Evaluation) and self.key == other.key
+
+    @cached_property
+    def _requests(self) -> dict[str, tuple[tuple[int, ...], tuple[tuple, ...]]]:
+        """For each field, the tasks that use it and the derivatives each of them wants."""
+        requests = {}
+        for name, *_ in self.fields:
+            users, wanted = [], []
+            for i, task in enumerate(self.tasks):
+                partials = {r.orders for r in task.references if isinstance(r, Partial) and r.field == name}
+                if partials:
+                    users.append(i)
+                    wanted.append(tuple(sorted(partials)))
+            if users:
+                requests[name] = (tuple(users), tuple(wanted))
+        return requests
+
+    def prepare(self, at: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+        """Arrays for these positions, one mapping for each task."""
+        prepared: dict[str, Any] = {}
+        for name, field, bounds, inputs in self.fields:
+            if name in self._requests:
+                users, wanted = self._requests[name]
+                points = [np.stack([at[i][c] for c in inputs], axis=1) for i in users]
+                prepared[name] = field.prepare(points, wanted, bounds)
+        coordinates = [
+            {r.name: jnp.asarray(at[i][r.name], dtype=float) for r in task.references if isinstance(r, Coordinate)}
+            for i, task in enumerate(self.tasks)
+        ]
+        return {"fields": prepared, "coordinates": coordinates}
+
+    def __call__(self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any) -> list[Array]:
+        """The value of each task, an array over its points."""
+        streams: list[dict] = [{} for _ in self.tasks]
+        for name, field, bounds, _ in self.fields:
+            if name not in self._requests:
+                continue
+            users, wanted = self._requests[name]
+            sizes = [self.tasks[i].count for i in users]
+            for i, values in zip(
+                users, field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds), strict=True
+            ):
+                streams[i][name] = values
+
+        def look_up(i: int, reference: Reference) -> Array:
+            if isinstance(reference, Partial):
+                return streams[i][reference.field][reference.orders]
+            if isinstance(reference, Unknown):
+                return unknowns[reference.name]
+            return prepared["coordinates"][i][reference.name]
+
+        return [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
+
+
+def abstract(tree: Any) -> Any:
+    """Shapes and dtypes of a tree, to compile for."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), tree)

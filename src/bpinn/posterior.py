@@ -1,0 +1,208 @@
+"""The flat log density: what a sampler sees of a problem."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from bpinn.evaluation import Evaluation
+from bpinn.parameters import Parameters
+from bpinn.problem import Problem, Readings
+from bpinn.quantities import Equation
+
+MONITORED_POINTS = {1: 11}
+MONITORED_POINTS_OTHERWISE = 25
+
+
+@dataclass(frozen=True)
+class _Likelihood:
+    """Static facts of one group of readings."""
+
+    tasks: tuple[tuple[int, float], ...]
+    kind: str
+    dof: float
+    noise_name: str | None
+
+
+class Model:
+    """The static half of a posterior: two problems that differ only in their data share it.
+
+    Methods take the data as an argument, so that a compiled function serves any data. Two models
+    are equal when they compute the same thing, whatever the names of the functions they came from.
+    """
+
+    def __init__(self, problem: Problem):
+        self.parameters = Parameters(problem)
+        self.dim = self.parameters.dim
+        tasks: list[tuple[Equation, int]] = []
+        self.likelihoods: list[_Likelihood] = []
+        for readings in problem.readings:
+            start = len(tasks)
+            tasks += [(leg.equation, len(readings.values)) for leg in readings.legs]
+            signs = tuple((start + i, leg.sign) for i, leg in enumerate(readings.legs))
+            self.likelihoods.append(_Likelihood(signs, readings.likelihood, readings.dof, readings.noise_name))
+        self.sensors = Evaluation.of(problem, tasks, "sensors")
+        watched = monitored(problem)
+        self.monitor = Evaluation.of(
+            problem, [(e, len(next(iter(at.values()), [0]))) for _, e, at in watched], "monitor"
+        )
+        self.key = (
+            self.sensors.key,
+            self.monitor.key,
+            self.parameters.key,
+            tuple(self.likelihoods),
+        )
+        self._hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self.key == other.key
+
+    def data_of(self, problem: Problem) -> dict[str, Any]:
+        """Everything that may change without compiling again."""
+        as_array = partial(jnp.asarray, dtype=float)
+        legs = [readings.points(leg) for readings in problem.readings for leg in readings.legs]
+        return {
+            "sensors": self.sensors.prepare(legs),
+            "monitor": self.monitor.prepare([at for *_, at in monitored(problem)]),
+            "values": [as_array(r.values) for r in problem.readings],
+            "precision": [None if r.noise is None else as_array(1.0 / r.noise) for r in problem.readings],
+            "constant": [as_array(_log_constant(r)) for r in problem.readings],
+        }
+
+    def log_prior(self, z: Array) -> Array:
+        return self.parameters.log_prior(z)
+
+    def log_likelihood(self, z: Array, data: Any) -> Array:
+        total = jnp.zeros((), z.dtype)
+        for part in self.pointwise_log_likelihood(z, data):
+            total += jnp.sum(part)
+        return total
+
+    def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
+        """The log density of each reading, an array for each group of sensors."""
+        theta, scalars = self.parameters.split(z)
+        predicted = self.sensors(theta, scalars, data["sensors"])
+        parts = []
+        for i, group in enumerate(self.likelihoods):
+            mean = sum(sign * predicted[task] if sign != 1.0 else predicted[task] for task, sign in group.tasks)
+            residual = mean - data["values"][i]
+            constant = data["constant"][i]
+            if group.noise_name is None:
+                scaled = residual * data["precision"][i]
+            else:
+                sigma = scalars[group.noise_name]
+                scaled, constant = residual / sigma, constant - jnp.log(sigma)
+            if group.kind == "normal":
+                kernel, weight = scaled * scaled, -0.5
+            else:
+                kernel, weight = jnp.log1p(scaled * scaled / group.dof), -0.5 * (group.dof + 1)
+            parts.append(weight * kernel + constant)
+        return parts
+
+    def log_density(self, z: Array, data: Any) -> Array:
+        return self.log_prior(z) + self.log_likelihood(z, data)
+
+    def functionals(self, z: Array, data: Any) -> Array:
+        """What convergence is judged on: fields and equations across the domain, then unknowns and noise."""
+        theta, scalars = self.parameters.split(z)
+        watched = self.monitor(theta, scalars, data["monitor"])
+        return jnp.concatenate([*watched, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
+
+
+def _log_constant(readings: Readings) -> np.ndarray:
+    """The part of each reading's log density that does not depend on the parameters."""
+    n, dof = len(readings.values), readings.dof
+    if readings.likelihood == "normal":
+        constant = np.full(n, -0.5 * np.log(2 * np.pi))
+    else:
+        gammas = float(gammaln((dof + 1) / 2) - gammaln(dof / 2))
+        constant = np.full(n, gammas - 0.5 * np.log(dof * np.pi))
+    return constant if readings.noise is None else constant - np.log(readings.noise)
+
+
+def monitored(problem: Problem) -> list[tuple[str, Equation, dict[str, np.ndarray]]]:
+    """(name, equation, positions) of everything that is watched: fields across the domain, equations at sensors."""
+    watched = []
+    for name in problem.fields:
+        inputs = problem.inputs(name)
+        watched.append((name, problem.names.equation(name, "monitor"), _spread(problem, inputs)))
+    for readings in problem.readings:
+        if readings.equation.label in problem.fields:
+            continue
+        pick = np.unique(np.linspace(0, len(readings.values) - 1, 11).astype(int))
+        leg = readings.legs[0]
+        at = {c: a[pick] for c, a in readings.points(leg).items()}
+        watched.append((readings.name, leg.equation, at))
+    return watched
+
+
+def _spread(problem: Problem, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Points across the domain: equidistant in one dimension, a low-discrepancy sequence in more."""
+    d = len(inputs)
+    if d == 1:
+        return {inputs[0]: np.linspace(*problem.domain[inputs[0]], MONITORED_POINTS[1])}
+    root = 2.0
+    for _ in range(50):  # the generalised golden ratio
+        root = (1.0 + root) ** (1.0 / (d + 1))
+    steps = np.arange(1, MONITORED_POINTS_OTHERWISE + 1)
+    unit = [(0.5 + steps * root ** -(i + 1)) % 1.0 for i in range(d)]
+    return {
+        c: problem.domain[c][0] + u * (problem.domain[c][1] - problem.domain[c][0])
+        for c, u in zip(inputs, unit, strict=True)
+    }
+
+
+class Posterior:
+    """The log density of a problem on one flat vector ``z``, to plug a sampler into.
+
+    ``z`` holds the parameters of every field, then every unknown and inferred noise on the real
+    line. All normalising constants and the Jacobians of constrained unknowns are included.
+
+    Example:
+        >>> import bpinn as bp, jax
+        >>> problem = bp.Problem(
+        ...     domain={"x": (0.0, 1.0)},
+        ...     fields={"u": bp.MLP(hidden=())},
+        ...     sensors={"u": bp.Sensors("u", at={"x": [0.0, 1.0]}, values=[0.0, 1.0], noise=0.1)},
+        ... )
+        >>> posterior = bp.Posterior(problem)
+        >>> posterior.dim
+        2
+        >>> z = posterior.sample_prior(jax.random.key(0), 3)
+        >>> z.shape, posterior.log_density(z[0]).shape
+        ((3, 2), ())
+    """
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.model = Model(problem)
+        self.data = self.model.data_of(problem)
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    def log_prior(self, z: Array) -> Array:
+        return self.model.log_prior(z)
+
+    def log_likelihood(self, z: Array) -> Array:
+        return self.model.log_likelihood(z, self.data)
+
+    def log_density(self, z: Array) -> Array:
+        return self.log_prior(z) + self.log_likelihood(z)
+
+    def sample_prior(self, key: Array, n: int) -> Array:
+        """Draws of ``z`` from the prior, shape (n, dim)."""
+        return jax.vmap(self.model.parameters.sample_prior)(jax.random.split(key, n))
+
+    def unflatten(self, z: Array) -> dict[str, Any]:
+        """Each field's parameters in their own shape, each unknown and noise in its own space."""
+        return self.model.parameters.unflatten(jnp.asarray(z))
