@@ -1,0 +1,30 @@
+"""Bayesian physics-informed neural networks: differential equations from noisy data, with error bars."""
+
+from bpinn import paper
+from bpinn.errors import BpinnWarning, InputError
+from bpinn.fields import MLP
+from bpinn.inference import infer
+from bpinn.methods import HMC, NUTS
+from bpinn.posterior import Posterior
+from bpinn.prediction import Prediction
+from bpinn.problem import Problem, Sensors
+from bpinn.quantities import Periodic
+from bpinn.result import Result
+from bpinn.storage import load
+
+__all__ = [
+    "HMC",
+    "MLP",
+    "NUTS",
+    "BpinnWarning",
+    "InputError",
+    "Periodic",
+    "Posterior",
+    "Prediction",
+    "Problem",
+    "Result",
+    "Sensors",
+    "infer",
+    "load",
+    "paper",
+]

@@ -1,0 +1,99 @@
+"""`infer`: the front door."""
+
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bpinn import sampling
+from bpinn.errors import InputError
+from bpinn.methods import HMC, Method
+from bpinn.posterior import Posterior
+from bpinn.problem import Problem
+from bpinn.progress import Display
+from bpinn.result import Result
+
+GIB = 2**30
+
+
+def infer(
+    problem: Problem,
+    method: Method | None = None,
+    *,
+    seed: int,
+    chains: int | None = None,
+    progress: bool | Callable[[sampling.Progress], None] = True,
+    out: str | Path | None = None,
+    cores: int | None = None,
+) -> Result:
+    """Draw from the posterior of a problem.
+
+    Arguments:
+        problem: what is known.
+        method: how to estimate the posterior; `HMC` unless given.
+        seed: a whole number; the same seed gives the same draws, on any number of cores.
+        chains: number of independent chains; the method's own unless given.
+        progress: show progress on the terminal, or a function that is told of it.
+        out: a file to save the result to when the run ends or is stopped.
+        cores: how many cores to use; all unless given.
+
+    Ctrl-C stops a run and returns the draws that are done.
+
+    Example:
+        ``result = bp.infer(problem, bp.HMC(), seed=0)``
+    """
+    method = HMC() if method is None else method
+    _check(problem, method, seed, chains, cores)
+    chains = method.chains if chains is None else chains
+    posterior = Posterior(problem)
+    size = sampling.memory_of(method, posterior.model, chains)
+    if size > GIB:
+        print(
+            f"infer: the draws will take {size / GIB:.1f} GiB of memory; thin= or keep= hold fewer",
+            file=sys.stderr,
+        )
+    report: Callable[[sampling.Progress], None] = lambda _: None  # noqa: E731
+    if progress is True:
+        report = Display()
+    elif callable(progress):
+        report = progress
+    draws = sampling.run(posterior, method, seed=int(seed), chains=chains, cores=cores, report=report)
+    sampling.check_start(posterior, draws)
+    result = Result(
+        problem,
+        method,
+        int(seed),
+        draws.z,
+        draws.functionals,
+        draws.stats,
+        draws.seconds,
+        versions(),
+        draws.interrupted,
+    )
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def versions() -> dict[str, str]:
+    """Of what the result depends on, so that it explains itself later."""
+    packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "numpy")
+    return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
+
+
+def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise InputError(f"infer: expected a bp.Problem first, got {type(problem).__name__}")
+    if not isinstance(method, Method):
+        hint = f"; call it: bp.{method.__name__}()" if isinstance(method, type) else ""
+        raise InputError(f"infer: expected a method such as bp.HMC(), got {method!r}{hint}")
+    if not problem.sensors:
+        raise InputError("infer: the problem has no sensors, so there is nothing to learn from; add sensors=")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise InputError(f"infer: seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+    for name, value in (("chains", chains), ("cores", cores)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise InputError(f"infer: {name} must be a positive whole number, got {value!r}")

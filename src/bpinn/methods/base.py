@@ -1,0 +1,70 @@
+"""What every method is made of: stages of steps, each step a pure function.
+
+A method is a frozen settings object. It offers stages; a stage is a pure `init` and a pure
+`step`, and the engine (`bpinn.sampling`) runs the steps in compiled blocks, chain by chain.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.posterior import Model
+
+
+class Record(NamedTuple):
+    """What a step hands to the host. ``z`` is None in stages whose positions are not draws."""
+
+    z: Array | None
+    functionals: Array | None
+    stats: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Stage(ABC):
+    """A part of a run: ``num_steps`` recorded steps, of which the first ``num_warmup`` are dropped."""
+
+    name: ClassVar[str]
+    num_steps: int
+    num_warmup: int
+
+    @abstractmethod
+    def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        """State of a chain at the start; ``previous`` is the stage before's last position, or None."""
+
+    @abstractmethod
+    def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
+        """One recorded step."""
+
+    @abstractmethod
+    def position(self, state: Any) -> Array:
+        """The chain's ``z``, to start the next stage from."""
+
+
+class Method(ABC):
+    """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
+
+    chains: int
+    keep: int | None
+
+    @abstractmethod
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of a run, in order; the last one gives the draws."""
+
+
+def check_count(method: str, name: str, value: Any, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{method}: {name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_number(method: str, name: str, value: Any, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
+        raise InputError(f"{method}: {name} must be a number between {low:g} and {high:g}, got {value!r}")
+
+
+def check_choice(method: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        known = ", ".join(repr(choice) for choice in choices)
+        raise InputError(f"{method}: {name} must be one of {known}, got {value!r}")

@@ -1,0 +1,187 @@
+"""The stage of warm-up and draws that HMC and NUTS share, on blackjax's kernels and adaptation."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from blackjax.adaptation.window_adaptation import build_schedule
+from blackjax.mcmc import hmc
+from jax import Array
+
+from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.methods.start import Climb, draw_start
+from bpinn.posterior import Model
+
+MASSES = ("identity", "diagonal")
+STARTS = ("anneal", "map", "prior")
+ANNEALED = 0.6  # of warm-up, when the start is annealed; the rest finds the step size
+MEMORY = 30  # steps over which dual averaging looks back while the noise is annealed
+
+
+class _State(NamedTuple):
+    hmc: hmc.HMCState
+    step_size: Any
+    mass: Any
+    weight: Array  # of the log likelihood, below one while the noise is annealed
+    first_weight: Array
+
+
+@dataclass(frozen=True)
+class Hamiltonian(Stage):
+    """Warm-up and draws of HMC or NUTS; one compiled step serves both, adaptation being masked."""
+
+    name: ClassVar[str] = "draws"
+    settings: "Sampler"
+
+    def _adapters(self) -> tuple[Any, Any]:
+        return (
+            dual_averaging_adaptation(self.settings.target_accept),
+            mass_matrix_adaptation(is_diagonal_matrix=True),
+        )
+
+    def init(self, model: Model, data: Any, key: Array, previous: Array | None) -> _State:
+        z = draw_start(model, data, key, 1.0) if previous is None else previous
+        (init_step_size, *_), (init_mass, *_) = self._adapters()
+        # Unit mass in units of the prior's scale; literally the identity for the paper's priors.
+        variance = jnp.asarray(model.parameters.prior_location_scale[1] ** 2, dtype=float)
+        mass = init_mass(model.dim)._replace(inverse_mass_matrix=variance)
+        start = jax.tree.map(
+            lambda a: jnp.asarray(a, dtype=jnp.int32 if isinstance(a, int) else float),
+            init_step_size(self.settings.step_size),
+        )
+        weight = jnp.ones((), z.dtype)
+        if self.settings.init == "anneal":
+            # So much that the likelihood starts about as strong as the prior of all parameters together.
+            weight = jnp.clip(model.dim / (1.0 - model.log_likelihood(z, data)), 1e-8, 1.0)
+            weight = jnp.nan_to_num(weight, nan=1e-8)
+        return _State(hmc.init(z, self._log_density(model, data, weight)), start, mass, weight, weight)
+
+    @staticmethod
+    def _log_density(model: Model, data: Any, weight: Array) -> Callable[[Array], Array]:
+        return lambda z: model.log_prior(z) + weight * model.log_likelihood(z, data)
+
+    def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
+        thin = self.settings.thin
+        if thin == 1:
+            state, info = self._transition(model, data, state, key, step)
+        else:
+            repeats = jnp.where(step < self.num_warmup, 1, thin)
+            state, info = self._transition(model, data, state, jax.random.fold_in(key, 0), step)
+            state, info = jax.lax.fori_loop(
+                1,
+                repeats,
+                lambda i, c: self._transition(model, data, c[0], jax.random.fold_in(key, i), step),
+                (state, info),
+            )
+        functionals = model.functionals(state.hmc.position, data)
+        return state, Record(state.hmc.position, functionals, info | {"log_density": state.hmc.logdensity})
+
+    def _transition(
+        self, model: Model, data: Any, state: _State, key: Array, step: Array
+    ) -> tuple[_State, dict[str, Array]]:
+        (_, update_step_size, _), _ = self._adapters()
+        warming = step < self.num_warmup
+        if self.settings.init == "anneal":
+            state = self._anneal(model, state, step)
+        log_step_size = jnp.where(warming, state.step_size.log_step_size, state.step_size.log_step_size_avg)
+        step_size = jnp.exp(log_step_size)
+        log_density = self._log_density(model, data, state.weight)
+        moved, info = self.settings.move(key, state.hmc, log_density, step_size, state.mass.inverse_mass_matrix)
+        accepted = jnp.nan_to_num(info.acceptance_rate)
+        adapted = update_step_size(state.step_size, accepted)
+        adapted = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.step_size)
+        state = state._replace(hmc=moved, step_size=adapted)
+        if self.settings.mass == "diagonal":
+            state = self._adapt_mass(state, step)
+        return state, {
+            "acceptance": accepted,
+            "divergent": info.is_divergent,
+            "step_size": step_size,
+            "gradients": jnp.asarray(info.num_integration_steps),
+        }
+
+    def _anneal(self, model: Model, state: _State, step: Array) -> _State:
+        """Strengthen the likelihood a little, geometrically, from its first weight to one."""
+        last = max(int(ANNEALED * self.num_warmup), 1)
+        weight = state.first_weight ** jnp.clip(1.0 - step / last, 0.0, 1.0)
+        prior, slope = jax.value_and_grad(model.log_prior)(state.hmc.position)
+        ratio = jnp.where(step <= last, weight / state.weight, 1.0)
+        rescaled = hmc.HMCState(
+            state.hmc.position,
+            prior + ratio * (state.hmc.logdensity - prior),
+            slope + ratio * (state.hmc.logdensity_grad - slope),
+        )
+        chosen = jax.tree.map(lambda new, old: jnp.where(ratio == 1.0, old, new), rescaled, state.hmc)
+        # While the target moves the step size must follow it; then its average starts anew.
+        s = state.step_size
+        follow = s._replace(step=jnp.minimum(s.step, MEMORY))
+        anew = s._replace(
+            step=jnp.ones_like(s.step),
+            avg_error=jnp.zeros_like(s.avg_error),
+            log_step_size_avg=s.log_step_size,
+            mu=s.log_step_size,
+        )
+        followed = jax.tree.map(lambda a, b: jnp.where(step < last, a, b), follow, s)
+        step_size = jax.tree.map(lambda a, b: jnp.where(step == last, a, b), anew, followed)
+        return state._replace(hmc=chosen, step_size=step_size, weight=weight)
+
+    def _adapt_mass(self, state: _State, step: Array) -> _State:
+        """Stan's windows: variances are collected in growing windows, the step size starts anew after each."""
+        (restart_step_size, _, final_step_size), (_, update_mass, final_mass) = self._adapters()
+        with jax.ensure_compile_time_eval():
+            schedule = np.asarray(build_schedule(self.num_warmup)).astype(int)
+        collecting, closing = (jnp.asarray(schedule[:, i], bool) for i in (0, 1))
+        warming = step < self.num_warmup
+        at = jnp.minimum(step, self.num_warmup - 1)
+        collect, close = warming & collecting[at], warming & closing[at]
+
+        def choose(flag: Array, new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
+
+        mass = choose(collect, update_mass(state.mass, state.hmc.position), state.mass)
+        step_size = choose(close, restart_step_size(final_step_size(state.step_size)), state.step_size)
+        return state._replace(step_size=step_size, mass=choose(close, final_mass(mass), mass))
+
+    def position(self, state: _State) -> Array:
+        return state.hmc.position
+
+
+class Sampler(Method):
+    """What HMC and NUTS share."""
+
+    num_warmup: int
+    num_draws: int
+    step_size: float
+    target_accept: float
+    mass: str
+    init: str
+    init_steps: int
+    thin: int
+
+    @abstractmethod
+    def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
+        """One transition: the next state and blackjax's information about it."""
+
+    def _check(self) -> None:
+        name = type(self).__name__
+        check_count(name, "num_warmup", self.num_warmup, 20)
+        check_count(name, "num_draws", self.num_draws, 4)
+        check_count(name, "thin", self.thin)
+        check_count(name, "chains", self.chains)
+        check_count(name, "init_steps", self.init_steps)
+        check_number(name, "step_size", self.step_size, 0.0, np.inf)
+        check_number(name, "target_accept", self.target_accept, 0.0, 1.0)
+        check_choice(name, "mass", self.mass, MASSES)
+        check_choice(name, "init", self.init, STARTS)
+        if self.keep is not None:
+            check_count(name, "keep", self.keep, 4)
+
+    def stages(self) -> tuple[Stage, ...]:
+        draws = Hamiltonian(self.num_warmup + self.num_draws, self.num_warmup, self)
+        return (Climb(self.init_steps, self.init_steps), draws) if self.init == "map" else (draws,)

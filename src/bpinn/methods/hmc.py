@@ -1,0 +1,72 @@
+"""Hamiltonian Monte Carlo with trajectories of fixed length: the paper's Algorithm 1, and our default."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from blackjax.mcmc import hmc
+from jax import Array
+
+from bpinn.methods.base import check_count, check_number
+from bpinn.methods.hamiltonian import Sampler
+
+
+@dataclass(frozen=True)
+class HMC(Sampler):
+    """Hamiltonian Monte Carlo.
+
+    Arguments:
+        num_leapfrog: leapfrog steps in a trajectory.
+        jitter: each trajectory's number of steps is drawn from ``num_leapfrog * (1 ± jitter)``, so that
+            no quantity comes back to where it was in every trajectory; 0 keeps it fixed.
+        num_warmup: transitions in which the step size is found; they are not kept.
+        num_draws: draws of each chain after warm-up.
+        step_size: the first step size; dual averaging takes it from there.
+        target_accept: the acceptance rate that dual averaging aims for.
+        mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
+            estimates the posterior's variances in warm-up.
+        init: "map" climbs to the mode from small weights, "prior" starts at a draw from the prior.
+        init_steps: Adam steps of the climb.
+        thin: keep one draw in so many.
+        keep: keep only the last so many draws of each chain.
+        chains: number of chains unless `infer` is told otherwise.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.HMC(num_draws=2000).num_leapfrog
+        50
+    """
+
+    num_leapfrog: int = 100
+    jitter: float = 0.5
+    num_warmup: int = 500
+    num_draws: int = 1000
+    step_size: float = 0.1
+    target_accept: float = 0.65
+    mass: str = "identity"
+    init: str = "anneal"
+    init_steps: int = 3000
+    thin: int = 1
+    keep: int | None = None
+    chains: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("HMC", "num_leapfrog", self.num_leapfrog)
+        check_number("HMC", "jitter", self.jitter, -1e-9, 1.0)
+        self._check()
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "HMC":
+        """The paper's settings: one chain from the prior, 2,000 burn-in steps, the last 10,000 of 15,000 kept."""
+        settings = cls(
+            num_leapfrog=50, jitter=0.0, num_warmup=2000, num_draws=15000, keep=10000, init="prior", chains=1
+        )
+        return replace(settings, **changes)
+
+    def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
+        num_leapfrog: int | Array = self.num_leapfrog
+        if self.jitter:
+            key, key_length = jax.random.split(key)
+            low, high = (round(self.num_leapfrog * (1.0 + sign * self.jitter)) for sign in (-1, 1))
+            num_leapfrog = jax.random.randint(key_length, (), max(low, 1), high + 1)
+        return hmc.build_kernel()(key, state, log_density, step_size, mass, num_leapfrog)

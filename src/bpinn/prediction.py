@@ -1,0 +1,98 @@
+"""Prediction: draws of a quantity at points, summarised without holding more than fits in memory."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from bpinn.errors import InputError
+
+KEEP_BYTES = 512 * 2**20  # predictions up to this size are held, larger ones are computed as needed
+
+
+class Prediction:
+    """The posterior of a quantity at points.
+
+    ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
+    (chains, draws, *points). Nothing is evaluated before it is asked for, and what is too large to
+    hold is evaluated a chunk of points at a time.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[slice], np.ndarray],
+        chunk: int,
+        shape: tuple[int, ...],
+        chains: int,
+        draws: int,
+        itemsize: int,
+        at: dict[str, np.ndarray],
+        label: str,
+    ):
+        self._evaluate, self._chunk = evaluate, chunk
+        self._shape, self._size = shape, int(np.prod(shape))
+        self._nbytes = chains * draws * self._size * itemsize
+        self._chains, self._draws = chains, draws
+        self._held: np.ndarray | None = None
+        self._quantiles: dict[float, np.ndarray] = {}
+        self.at, self.label = at, label
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.label!r}, {self._chains} chains, {self._draws} draws, points {self._shape})"
+
+    def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """(points, draws at them) over all points; the draws are held if they are small enough."""
+        if self._held is None and self._nbytes <= KEEP_BYTES:
+            self._held = np.concatenate([self._evaluate(s) for s in self._slices()], axis=-1)
+        for part in self._slices():
+            yield part, self._evaluate(part) if self._held is None else self._held[..., part]
+
+    def _slices(self) -> list[slice]:
+        return [slice(i, min(i + self._chunk, self._size)) for i in range(0, self._size, self._chunk)]
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        mean, sd = np.empty(self._size), np.empty(self._size)
+        for part, draws in self._chunks():
+            flat = draws.reshape(-1, draws.shape[-1]).astype(float)
+            mean[part] = flat.mean(axis=0)
+            sd[part] = flat.std(axis=0, ddof=1) if len(flat) > 1 else np.nan
+        return mean.reshape(self._shape), sd.reshape(self._shape)
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self._moments[0]
+
+    @property
+    def sd(self) -> np.ndarray:
+        return self._moments[1]
+
+    def quantile(self, p: float) -> np.ndarray:
+        """The value below which the quantity lies with probability ``p``."""
+        if not 0 <= p <= 1:
+            raise InputError(f"quantile: p must lie between 0 and 1, got {p!r}")
+        return self._compute_quantiles([float(p)])[0]
+
+    def interval(self, p: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end of the central interval that holds the quantity with probability ``p``."""
+        if not isinstance(p, int | float) or not 0 < p < 1:
+            raise InputError(f"interval: p must lie between 0 and 1, such as 0.95, got {p!r}")
+        low, high = self._compute_quantiles([0.5 - p / 2, 0.5 + p / 2])
+        return low, high
+
+    def _compute_quantiles(self, wanted: list[float]) -> list[np.ndarray]:
+        missing = [p for p in wanted if p not in self._quantiles]
+        if missing:
+            found = np.empty((len(missing), self._size))
+            for part, draws in self._chunks():
+                found[:, part] = np.quantile(draws.reshape(-1, draws.shape[-1]), missing, axis=0)
+            for p, values in zip(missing, found, strict=True):
+                self._quantiles[p] = values.reshape(self._shape)
+        return [self._quantiles[p] for p in wanted]
+
+    @property
+    def draws(self) -> np.ndarray:
+        """All draws, shape (chains, draws, *points)."""
+        parts = [draws for _, draws in self._chunks()]
+        whole = self._held if self._held is not None else np.concatenate(parts, axis=-1)
+        return whole.reshape(*whole.shape[:2], *self._shape)

@@ -1,0 +1,73 @@
+"""What a person sees while chains run: a live line in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import TextIO
+
+import numpy as np
+
+from bpinn.diagnostics import rhat_of
+from bpinn.sampling import Progress
+
+EVERY_SECONDS = 5.0  # between plain lines
+RHAT_SECONDS = 1.0  # between evaluations of R-hat
+
+
+class Display:
+    """Prints progress to stderr; R-hat is that of the worst monitored quantity so far."""
+
+    def __init__(self, stream: TextIO | None = None):
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self._printed = self._judged = time.perf_counter()
+        self._rhat: float | None = None
+        self._width = 0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        finished = all(chain.done >= progress.num_steps for chain in progress.chains)
+        if not self.live and not finished and now - self._printed < EVERY_SECONDS:
+            return
+        self._printed = now
+        self._write(self._line(progress, now), finished)
+
+    def _line(self, progress: Progress, now: float) -> str:
+        done = sum(chain.done for chain in progress.chains)
+        total = progress.num_steps * len(progress.chains)
+        left = (now - progress.started) / max(done, 1) * (total - done)
+        slowest = min(chain.done for chain in progress.chains)
+        warming = slowest < progress.num_warmup
+        if progress.stage == "start":
+            what = f"climbing to the mode {slowest}/{progress.num_steps}"
+        elif warming:
+            what = f"warm-up {slowest}/{progress.num_warmup}"
+        else:
+            what = f"draws {slowest - progress.num_warmup}/{progress.num_steps - progress.num_warmup}"
+        parts = [f"{len(progress.chains)} chains", what]
+        if progress.stage != "start" and not warming:
+            parts += self._sampler(progress, now, done >= total)
+        parts.append(f"{left:.0f} s left" if done < total else f"{now - progress.started:.1f} s")
+        return "  ".join(parts)
+
+    def _sampler(self, progress: Progress, now: float, finished: bool) -> list[str]:
+        latest = [chain.records[-1].stats for chain in progress.chains if chain.records]
+        parts = []
+        if latest and "acceptance" in latest[0]:
+            acceptance = np.mean([np.mean(s["acceptance"]) for s in latest])
+            step_size = np.median([s["step_size"][-1] for s in latest])
+            parts += [f"accepted {acceptance:.0%}", f"step {step_size:.1e}"]
+        if now - self._judged > RHAT_SECONDS or finished:
+            draws = progress.functionals()
+            if draws is not None and draws.shape[1] >= 20:
+                self._rhat = float(np.max(rhat_of(draws)))
+            self._judged = now
+        return parts + ([f"worst R-hat {self._rhat:.3f}"] if self._rhat is not None else [])
+
+    def _write(self, line: str, finished: bool) -> None:
+        if self.live:
+            padding = " " * max(0, self._width - len(line))
+            self.stream.write("\r" + line + padding + ("\n" if finished else ""))
+            self._width = 0 if finished else len(line)
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()

@@ -1,0 +1,299 @@
+"""Result: draws of the posterior, and every question one asks of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bpinn import diagnostics
+from bpinn.errors import InputError
+from bpinn.evaluation import Evaluation
+from bpinn.methods import Method
+from bpinn.parameters import Parameters
+from bpinn.posterior import Posterior, monitored
+from bpinn.prediction import Prediction
+from bpinn.problem import Problem, Readings
+from bpinn.quantities import Quantity, label
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+CHUNK_BYTES = 64 * 2**20  # of hidden-layer activations evaluated at once in a prediction
+DRAWS_AT_ONCE = 32
+
+
+class Summary:
+    """A table of the unknowns, one row each, and the health of the run; prints well.
+
+    ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
+    """
+
+    def __init__(self, table: pd.DataFrame, notes: str):
+        self.table, self.notes = table, notes
+
+    def __getitem__(self, column: str) -> pd.Series:
+        return self.table[column]
+
+    @property
+    def loc(self) -> Any:
+        return self.table.loc
+
+    def __str__(self) -> str:
+        if self.table.empty:
+            return self.notes
+        formats = {"rhat": "{:.3f}".format, "ess": "{:.0f}".format}
+        shown = self.table.rename(columns={"rhat": "R-hat", "ess": "ESS"})
+        formatters = {c: formats.get(c.lower().replace("-", ""), "{:.4g}".format) for c in shown.columns}
+        return shown.to_string(formatters=formatters) + "\n" + self.notes
+
+    __repr__ = __str__
+
+
+@dataclass
+class Result:
+    """Draws of the posterior of a problem.
+
+    ``z`` has shape (chains, draws, dim); ``stats`` holds what the sampler said of each draw.
+    """
+
+    problem: Problem
+    method: Method
+    seed: int
+    z: np.ndarray
+    functionals: np.ndarray
+    stats: dict[str, np.ndarray]
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        chains, draws = self.z.shape[:2]
+        return f"Result({type(self.method).__name__}, {chains} chains, {draws} draws, {self.problem})"
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        return Posterior(self.problem)
+
+    @cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters(self.problem)
+
+    @property
+    def names(self) -> list[str]:
+        """The unknowns and inferred noises."""
+        return [*self.problem.unknowns, *self.problem.noise_priors]
+
+    def draws(self, name: str) -> np.ndarray:
+        """Draws of an unknown or an inferred noise in its own space, shape (chains, draws, ...)."""
+        if name not in self.names:
+            known = ", ".join(self.names) or "none"
+            hint = f"; use predict({name!r}, at) for a field" if name in self.problem.fields else ""
+            raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (there are: {known}){hint}")
+        columns = [i for i, owner in enumerate(self._scalar_owners) if owner == name]
+        start = self.functionals.shape[-1] - len(self._scalar_owners)
+        flat = self.functionals[..., [start + i for i in columns]]
+        shape = {**self.problem.unknowns, **self.problem.noise_priors}[name].shape()
+        return flat.reshape(*flat.shape[:2], *shape)
+
+    @cached_property
+    def _scalar_owners(self) -> list[str]:
+        priors = {**self.problem.unknowns, **self.problem.noise_priors}
+        return [name for name, prior in priors.items() for _ in range(int(np.prod(prior.shape())))]
+
+    @cached_property
+    def functional_names(self) -> list[str]:
+        """What each column of ``functionals`` is: 'u at x=0.5', ..., 'k'."""
+        names = []
+        for called, _, at in monitored(self.problem):
+            for i in range(_length(at)):
+                place = ", ".join(f"{c}={a[i]:.3g}" for c, a in at.items())
+                names.append(f"{called} at {place}" if place else called)
+        return names + _scalar_labels(self.problem)
+
+    def summary(self, p: float = 0.95) -> Summary:
+        """Mean, sd, central interval, R-hat and ESS of each unknown and noise, then the health verdict."""
+        if not 0 < p < 1:
+            raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
+        count = len(self._scalar_owners)
+        values = self.functionals[..., self.functionals.shape[-1] - count :]
+        flat = values.reshape(values.shape[0] * values.shape[1], count).astype(float)
+        low, high = np.quantile(flat, [0.5 - p / 2, 0.5 + p / 2], axis=0)
+        tail = f"{100 * (0.5 - p / 2):g}%", f"{100 * (0.5 + p / 2):g}%"
+        table = pd.DataFrame(
+            {
+                "mean": flat.mean(axis=0),
+                "sd": flat.std(axis=0, ddof=1),
+                tail[0]: low,
+                tail[1]: high,
+                "rhat": diagnostics.rhat_of(values) if count else [],
+                "ess": diagnostics.ess_of(values) if count else [],
+            },
+            index=_scalar_labels(self.problem),
+        )
+        chains, draws = self.z.shape[:2]
+        stopped = ", stopped early" if self.interrupted else ""
+        total = sum(self.seconds.values())
+        run = f"{type(self.method).__name__}, {chains} chains of {draws} draws{stopped}, {total:.1f} s"
+        return Summary(table, f"{run}\n{self.diagnose()}")
+
+    def diagnose(self) -> diagnostics.Diagnosis:
+        """Are the draws to be trusted? A verdict, the reasons, and what to try."""
+        return self._diagnosis
+
+    @cached_property
+    def _diagnosis(self) -> diagnostics.Diagnosis:
+        equations = [
+            called not in self.problem.fields for called, _, at in monitored(self.problem) for _ in range(_length(at))
+        ] + [False] * len(self._scalar_owners)
+        return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, np.array(equations))
+
+    def predict(
+        self,
+        quantity: Quantity,
+        at: Mapping[str, Any] | None = None,
+        *,
+        noise: bool | str | float = False,
+        seed: int = 0,
+    ) -> Prediction:
+        """The posterior of a quantity at points.
+
+        Arguments:
+            quantity: a field ("u"), a derivative ("u_x"), the name of sensors ("f"), or any function of names.
+            at: an array for each coordinate, of any shapes that broadcast (see `Problem.grid` for a mesh).
+            noise: True predicts new readings, with the noise of the sensors of this quantity; the name of
+                sensors, or a standard deviation, says which noise.
+            seed: of the noise.
+
+        Example:
+            ``band = result.predict("u", {"x": grid}); low, high = band.interval(0.95)``
+        """
+        where = f"predict {label(quantity)!r}"
+        if isinstance(quantity, str) and quantity in self.problem.sensors and not self._is_name(quantity):
+            sensors = quantity
+            quantity = self.problem.sensors[quantity].quantity
+            noise = sensors if noise is True else noise
+        legs = self.problem.names.legs(quantity, where)
+        fixed = {c for leg in legs for c, _ in leg.fixed}
+        needed = [c for c in self.problem.names.coordinates_of(legs[0].equation) if c not in fixed]
+        points, shape = self.problem.place({} if at is None else at, needed, where)
+        size = int(np.prod(shape))
+        if size == 0:
+            raise InputError(f"{where}: no points; give at least one")
+        scatter = self._scatter(quantity, noise, where)
+        chains, draws, _ = self.z.shape
+        itemsize = self.z.dtype.itemsize
+        width = max((max(f.hidden, default=1) for f in self.problem.fields.values() if hasattr(f, "hidden")), default=1)
+        chunk = max(1, min(size, CHUNK_BYTES // (DRAWS_AT_ONCE * width * 4 * itemsize)))
+        evaluation = Evaluation.of(self.problem, [(leg.equation, chunk) for leg in legs], where)
+        signs = tuple(leg.sign for leg in legs)
+        flat = self.z.reshape(chains * draws, -1)
+
+        def evaluate(part: slice) -> np.ndarray:
+            count = part.stop - part.start
+            rows = np.minimum(np.arange(part.start, part.start + chunk), size - 1)  # the last chunk is padded
+            places = [
+                {c: a[rows] for c, a in points.items()} | {c: np.full(chunk, v) for c, v in leg.fixed} for leg in legs
+            ]
+            prepared = evaluation.prepare(places)
+            batches = [
+                _evaluate_draws(evaluation, self._parameters, signs, _padded(flat, i), prepared)[: len(flat) - i]
+                for i in range(0, len(flat), DRAWS_AT_ONCE)
+            ]
+            values = np.concatenate(batches)[:, :count].reshape(chains, draws, count)
+            return values if scatter is None else scatter(values, np.random.default_rng([seed, part.start]))
+
+        at_shaped = {c: a.reshape(shape) for c, a in points.items()}
+        return Prediction(evaluate, chunk, shape, chains, draws, itemsize, at_shaped, label(quantity))
+
+    def _is_name(self, name: str) -> bool:
+        try:
+            self.problem.names.resolve(name, "")
+        except InputError:
+            return False
+        return True
+
+    def _scatter(self, quantity: Quantity, noise: bool | str | float, where: str) -> Any:
+        """A function that adds the noise of new readings to draws, or None."""
+        if noise is False:
+            return None
+        if isinstance(noise, int | float) and noise is not True:
+            if not 0 < noise < np.inf:
+                raise InputError(f"{where}: noise must be positive, got {noise!r}")
+            return lambda values, rng: (values + noise * rng.standard_normal(values.shape)).astype(values.dtype)
+        readings = self._readings_for(quantity, noise, where)
+        if readings.noise is not None and np.ptp(readings.noise) > 0:
+            raise InputError(
+                f"{where}: the readings of sensors {readings.name!r} have different noise; "
+                "say which standard deviation a new reading has, such as noise=0.1"
+            )
+
+        def scatter(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            if readings.noise_name is None:
+                sigma: Any = readings.noise[0]  # type: ignore[index]
+            else:
+                sigma = self.draws(readings.noise_name)[..., None]
+            normal = readings.likelihood == "normal"
+            unit = rng.standard_normal(values.shape) if normal else rng.standard_t(readings.dof, values.shape)
+            return (values + sigma * unit).astype(values.dtype)
+
+        return scatter
+
+    def _readings_for(self, quantity: Quantity, noise: bool | str | float, where: str) -> Readings:
+        readings = {r.name: r for r in self.problem.readings}
+        if isinstance(noise, str):
+            if noise not in readings:
+                raise InputError(f"{where}: no sensors called {noise!r}; there are {', '.join(readings)}")
+            return readings[noise]
+        matching = [n for n, s in self.problem.sensors.items() if s.quantity == quantity]
+        if len(matching) != 1:
+            which = "no sensors measure it" if not matching else f"sensors {', '.join(matching)} all measure it"
+            raise InputError(f"{where}: {which}; say noise='NAME' of sensors, or a standard deviation")
+        return readings[matching[0]]
+
+    def to_arviz(self) -> "xr.DataTree":
+        """The draws as ArviZ's DataTree: posterior, sample_stats, log_likelihood and the data."""
+        from bpinn.storage import to_arviz
+
+        return to_arviz(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one file, without pickle; `bpinn.load` reads it."""
+        from bpinn.storage import save
+
+        return save(self, path)
+
+
+def _length(at: Mapping[str, np.ndarray]) -> int:
+    return len(next(iter(at.values()), np.zeros(1)))
+
+
+def _scalar_labels(problem: Problem) -> list[str]:
+    labels = []
+    for name, prior in {**problem.unknowns, **problem.noise_priors}.items():
+        shape = prior.shape()
+        labels += [name] if shape == () else [f"{name}[{i}]" for i in range(shape[0])]
+    return labels
+
+
+def _padded(flat: np.ndarray, start: int) -> np.ndarray:
+    """DRAWS_AT_ONCE draws from ``start``, the last one repeated where they run out."""
+    part = flat[start : start + DRAWS_AT_ONCE]
+    missing = DRAWS_AT_ONCE - len(part)
+    return part if not missing else np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+
+
+@partial(jax.jit, static_argnames=("evaluation", "parameters", "signs"))
+def _evaluate_draws(
+    evaluation: Evaluation, parameters: Parameters, signs: tuple[float, ...], z: jax.Array, prepared: Any
+) -> jax.Array:
+    def one(z: jax.Array) -> jax.Array:
+        values = evaluation(*parameters.split(z), prepared)
+        return jnp.sum(jnp.stack([sign * v for sign, v in zip(signs, values, strict=True)]), axis=0)
+
+    return jax.vmap(one)(z)

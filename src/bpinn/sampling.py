@@ -1,0 +1,261 @@
+"""The engine: compiled blocks of steps, again and again, chains over cores, with the host in between.
+
+A chain's key comes from the seed and the chain's number, a step's key from the chain's key and
+the step's number: draws do not depend on how chains are laid over cores, nor on the size of blocks.
+
+Each chain runs the same single-chain program, one Python thread a core (a thread lets go of the
+interpreter while XLA runs). Against one host device a core with ``shard_map`` this is as fast
+(`benchmarks/gradient.py`), needs no global JAX flag, compiles once, and draws are bit for bit
+those of a single core.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.methods import Method
+from bpinn.methods.base import Record, Stage
+from bpinn.posterior import Model, Posterior
+
+BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
+BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is heard
+# A block is one chain on one core; threads inside it would only get in each other's way.
+COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
+
+traces = 0  # how often a block was traced, watched by a test
+
+
+@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
+def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> Any:
+    return stage.init(model, data, key, previous)
+
+
+@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
+def _block(stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array) -> Any:
+    """``count`` steps from step ``first``; records beyond ``count`` are not to be read."""
+    global traces
+    traces += 1
+
+    def one(state: Any, step: Array) -> tuple[Any, Record]:
+        return stage.step(model, data, state, jax.random.fold_in(key, step), step)
+
+    shapes = jax.eval_shape(one, state, first)[1]
+    buffers = jax.tree.map(lambda s: jnp.zeros((BLOCK_STEPS, *s.shape), s.dtype), shapes)
+
+    def body(i: Array, carry: Any) -> Any:
+        state, buffers = carry
+        state, record = one(state, first + i)
+        return state, jax.tree.map(lambda b, r: b.at[i].set(r), buffers, record)
+
+    return jax.lax.fori_loop(0, count, body, (state, buffers))
+
+
+@dataclass
+class Chain:
+    """One chain of a stage: its state on the device and its records on the host."""
+
+    number: int
+    key: Array
+    state: Any
+    done: int = 0
+    records: deque[Record] = field(default_factory=deque)
+
+
+@dataclass
+class Progress:
+    """What a display is told between blocks."""
+
+    stage: str
+    chains: list[Chain]
+    num_steps: int
+    num_warmup: int
+    started: float
+    functionals: Callable[[], np.ndarray | None]
+
+
+@dataclass
+class Draws:
+    """What came out of the engine: rectangular arrays (chains, draws, ...)."""
+
+    z: np.ndarray
+    functionals: np.ndarray
+    stats: dict[str, np.ndarray]
+    warmup: dict[str, np.ndarray]
+    seconds: dict[str, float]
+    interrupted: bool = False
+
+
+def run(
+    posterior: Posterior,
+    method: Method,
+    *,
+    seed: int,
+    chains: int,
+    cores: int | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Draws:
+    """Run every stage of a method; on Ctrl-C keep the draws that are done."""
+    model, data = posterior.model, posterior.data
+    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(chains)]
+    positions: list[Any] = [None] * chains
+    seconds: dict[str, float] = {}
+    stages = method.stages()
+    with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
+        for number, stage in enumerate(stages):
+            started = time.perf_counter()
+            work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
+            keep = method.keep if number == len(stages) - 1 else 0
+            state = _StageRun(stage, model, data, work, keep, pool, report)
+            state.compile(positions)
+            seconds[f"{stage.name} (compile)"] = time.perf_counter() - started
+            started = time.perf_counter()
+            interrupted = state.go(positions)
+            seconds[stage.name] = time.perf_counter() - started
+            if interrupted and (number < len(stages) - 1 or state.complete() == 0):
+                raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
+            positions = [stage.position(chain.state) for chain in work]
+    draws = state.gather()
+    draws.seconds, draws.interrupted = seconds, interrupted
+    return draws
+
+
+class _StageRun:
+    """All chains of one stage."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        model: Model,
+        data: Any,
+        chains: list[Chain],
+        keep: int | None,
+        pool: ThreadPoolExecutor,
+        report: Callable[[Progress], None],
+    ):
+        self.stage, self.model, self.data = stage, model, data
+        self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
+        self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
+        self.seconds_per_step = 0.0
+
+    def compile(self, positions: Sequence[Any]) -> None:
+        """Compile in one thread, on a block of no steps, before the chains' threads start."""
+        first = self.chains[0]
+        first.state = _init(self.stage, self.model, self.data, first.key, positions[0])
+        _block(self.stage, self.model, self.data, first.state, first.key, jnp.int32(0), jnp.int32(0))
+
+    def go(self, positions: Sequence[Any]) -> bool:
+        """Run all chains to the end; True if they were stopped."""
+        progress = Progress(
+            self.stage.name, self.chains, self.stage.num_steps, self.stage.num_warmup,
+            time.perf_counter(), self.functionals,
+        )  # fmt: skip
+        waiting: dict[Future, Chain] = {}
+        stopped = False
+        for chain in self.chains:
+            waiting[self.pool.submit(self._advance, chain, positions[chain.number])] = chain
+        while waiting:
+            try:
+                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    chain = waiting.pop(future)
+                    future.result()
+                    if chain.done < self.stage.num_steps and not stopped:
+                        waiting[self.pool.submit(self._advance, chain, None)] = chain
+                self.report(progress)
+            except KeyboardInterrupt:
+                stopped = True
+        return stopped
+
+    def _advance(self, chain: Chain, position: Any) -> None:
+        """One block of one chain."""
+        stage = self.stage
+        if chain.state is None:
+            chain.state = _init(stage, self.model, self.data, chain.key, position)
+        # A block ends where warm-up ends, so that its records are all of one kind.
+        end = stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps
+        wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 5
+        count = min(max(wanted, 1), BLOCK_STEPS, end - chain.done)
+        began = time.perf_counter()
+        state, buffers = _block(
+            stage, self.model, self.data, chain.state, chain.key, jnp.int32(chain.done), jnp.int32(count)
+        )
+        warming = chain.done < stage.num_warmup
+        if warming:
+            buffers = buffers._replace(z=None, functionals=None)
+        record = jax.tree.map(lambda a: np.array(a[:count]), jax.device_get(buffers))
+        self.seconds_per_step = (time.perf_counter() - began) / count
+        if warming:
+            self.warmup[chain.number].append(record.stats)
+        else:
+            chain.records.append(record)
+            self._drop_surplus(chain.records)
+        chain.state = state
+        chain.done += count
+
+    def _drop_surplus(self, records: deque[Record]) -> None:
+        if self.keep is None:
+            return
+        held = sum(len(r.stats["log_density"]) for r in records)
+        while records and held - len(records[0].stats["log_density"]) >= self.keep:
+            held -= len(records.popleft().stats["log_density"])
+
+    def complete(self) -> int:
+        """Draws that every chain has."""
+        return max(0, min(chain.done for chain in self.chains) - self.stage.num_warmup)
+
+    def functionals(self) -> np.ndarray | None:
+        """Monitored quantities of the draws that every chain has, (chains, draws, functionals)."""
+        parts = [[np.asarray(r.functionals) for r in list(chain.records)] for chain in self.chains]
+        if not all(parts):
+            return None
+        rows = [np.concatenate(p) for p in parts]
+        shortest = min(len(row) for row in rows)
+        return np.stack([row[:shortest] for row in rows])
+
+    def gather(self) -> Draws:
+        """The draws that every chain has, as rectangular arrays."""
+        done = self.complete()
+        rows = []
+        for chain in self.chains:
+            records = list(chain.records)
+            if not records:
+                return Draws(np.zeros(0), np.zeros(0), {}, {}, {})
+            whole = jax.tree.map(lambda *a: np.concatenate(a), *records)
+            held = len(whole.stats["log_density"])
+            surplus = (chain.done - self.stage.num_warmup) - done
+            last = held - max(surplus, 0)
+            length = done if self.keep is None else min(done, self.keep)
+            rows.append(jax.tree.map(lambda a, e=last, n=length: a[e - n : e], whole))
+        shortest = min(len(r.stats["log_density"]) for r in rows)
+        record = jax.tree.map(lambda *a: np.stack([x[len(x) - shortest :] for x in a]), *rows)
+        blocks = [jax.tree.map(lambda *a: np.concatenate(a), *w) for w in self.warmup if w]
+        warmup = jax.tree.map(lambda *a: np.stack(a), *blocks) if blocks else {}
+        return Draws(record.z, record.functionals, record.stats, warmup, {})
+
+
+def memory_of(method: Method, model: Model, chains: int) -> int:
+    """Bytes that the kept draws will take."""
+    last = method.stages()[-1]
+    draws = last.num_steps - last.num_warmup
+    kept = draws if method.keep is None else min(draws, method.keep)
+    return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
+
+
+def check_start(posterior: Posterior, draws: Draws) -> None:
+    """A run whose every draw is non-finite has nothing to say."""
+    if not np.any(np.isfinite(draws.stats["log_density"])):
+        raise InputError(
+            "infer: the log density is not finite anywhere the chains went; check the equations for "
+            "division by zero, logarithms or roots of negative numbers"
+        )

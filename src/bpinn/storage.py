@@ -1,0 +1,268 @@
+"""Results on disk: one .npz file without pickle, that explains itself.
+
+Arrays are stored as arrays; the problem, the settings, the seed and the versions as JSON. Equations
+are Python functions, which are not stored as code: their names, arguments and source text are, for a
+reader, and `load` takes the functions where they are needed again.
+"""
+
+import inspect
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+
+from bpinn import fields as surrogates
+from bpinn import methods
+from bpinn.errors import InputError
+from bpinn.fields import Field
+from bpinn.problem import Problem, Sensors
+from bpinn.quantities import Periodic, Quantity, StoredFunction
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from bpinn.result import Result
+
+FORMAT = 1
+
+
+def save(result: "Result", path: str | Path) -> Path:
+    """Write a result; the file appears under its name only when it is whole."""
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {"z": result.z, "functionals": result.functionals}
+    arrays |= {f"stats/{name}": values for name, values in result.stats.items()}
+    about = {
+        "format": FORMAT,
+        "problem": _describe_problem(result.problem, arrays),
+        "method": _describe_settings(result.method),
+        "seed": result.seed,
+        "seconds": result.seconds,
+        "versions": result.versions,
+        "interrupted": result.interrupted,
+        "functionals": result.functional_names,
+    }
+    arrays["about"] = np.array(json.dumps(about))
+    if not path.parent.is_dir():
+        raise InputError(f"save: the folder {path.parent} does not exist; make it first")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> "Result":
+    """Read a result.
+
+    Arguments:
+        path: a file written by `Result.save`.
+        functions: equations and activations by name, where the density is to be evaluated again. Without
+            them `draws`, `summary`, `diagnose` and `predict` of fields and of equations handed in all work.
+    """
+    from bpinn.result import Result
+
+    arrays = _read(Path(path))
+    about = json.loads(str(arrays["about"]))
+    if about.get("format") != FORMAT:
+        raise InputError(f"load: {path} has format {about.get('format')}, this version reads {FORMAT}; upgrade bpinn")
+    problem = _rebuild_problem(about["problem"], arrays, functions or {})
+    method = getattr(methods, about["method"].pop("type"))
+    stats = {n.removeprefix("stats/"): a for n, a in arrays.items() if n.startswith("stats/")}
+    return Result(
+        problem,
+        method(**about["method"]),
+        about["seed"],
+        arrays["z"],
+        arrays["functionals"],
+        stats,
+        about["seconds"],
+        about["versions"],
+        about["interrupted"],
+    )
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise InputError(f"load: there is no file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
+        raise InputError(f"load: {path} is not a bpinn result, or is damaged ({error})") from error
+    missing = {"about", "z", "functionals"} - set(arrays)
+    if missing:
+        raise InputError(f"load: {path} is not a bpinn result: it lacks {', '.join(sorted(missing))}")
+    return arrays
+
+
+# --- the problem in words ---
+
+
+def _describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    sensors = {}
+    for readings in problem.readings:
+        stated = problem.sensors[readings.name]
+        prefix = f"sensors/{readings.name}/"
+        arrays[prefix + "values"] = readings.values
+        arrays |= {f"{prefix}at/{c}": a for c, a in readings.at.items()}
+        if readings.noise is not None:
+            arrays[prefix + "noise"] = readings.noise
+        sensors[readings.name] = {
+            "quantity": _describe_quantity(stated.quantity),
+            "at": list(readings.at),
+            "noise": None if readings.noise is not None else _describe_noise(stated.noise),
+            "likelihood": readings.likelihood,
+            "dof": readings.dof,
+        }
+    return {
+        "domain": problem.domain,
+        "fields": {name: _describe_settings(field) for name, field in problem.fields.items()},
+        "unknowns": {name: _describe_prior(prior, name) for name, prior in problem.unknowns.items()},
+        "sensors": sensors,
+    }
+
+
+def _rebuild_problem(
+    about: dict[str, Any], arrays: dict[str, np.ndarray], functions: Mapping[str, Callable[..., Any]]
+) -> Problem:
+    sensors = {}
+    for name, s in about["sensors"].items():
+        prefix = f"sensors/{name}/"
+        noise: Any = arrays.get(prefix + "noise")
+        if noise is None:
+            noise = s["noise"] if isinstance(s["noise"], str) else _rebuild_prior(s["noise"])
+        sensors[name] = Sensors(
+            _rebuild_quantity(s["quantity"], functions),
+            {c: arrays[f"{prefix}at/{c}"] for c in s["at"]},
+            arrays[prefix + "values"],
+            noise,
+            s["likelihood"],
+            s["dof"],
+        )
+    return Problem(
+        domain={name: tuple(bounds) for name, bounds in about["domain"].items()},
+        fields={name: _rebuild_field(settings, functions) for name, settings in about["fields"].items()},
+        unknowns={name: _rebuild_prior(prior) for name, prior in about["unknowns"].items()},
+        sensors=sensors,
+    )
+
+
+def _describe_settings(settings: Any) -> dict[str, Any]:
+    """A frozen settings object as its type and fields."""
+    described: dict[str, Any] = {"type": type(settings).__name__}
+    for f in dataclass_fields(settings):
+        value = getattr(settings, f.name)
+        described[f.name] = _describe_quantity(value) if callable(value) else value
+    return described
+
+
+def _rebuild_field(settings: dict[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Field:
+    arguments = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name != "type"}
+    activation = arguments.get("activation")
+    if isinstance(activation, dict):
+        arguments["activation"] = _rebuild_quantity(activation, functions)
+    return getattr(surrogates, settings["type"])(**arguments)
+
+
+def _describe_quantity(quantity: Quantity) -> Any:
+    if isinstance(quantity, str):
+        return quantity
+    if isinstance(quantity, Periodic):
+        return {"periodic": _describe_quantity(quantity.quantity), "along": quantity.along}
+    if isinstance(quantity, StoredFunction):
+        return {"function": quantity.__name__, "arguments": list(quantity.arguments), "source": quantity.source}
+    try:
+        source = inspect.getsource(quantity)
+    except (OSError, TypeError):
+        source = None
+    arguments = list(inspect.signature(quantity).parameters)
+    return {"function": getattr(quantity, "__name__", "equation"), "arguments": arguments, "source": source}
+
+
+def _rebuild_quantity(about: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
+    if isinstance(about, str):
+        return about
+    if "periodic" in about:
+        return Periodic(_rebuild_quantity(about["periodic"], functions), about["along"])
+    if about["function"] in functions:
+        return functions[about["function"]]
+    return StoredFunction(about["function"], tuple(about["arguments"]), about["source"])
+
+
+def _describe_noise(noise: Any) -> Any:
+    return noise if isinstance(noise, str) else _describe_prior(noise, "noise")
+
+
+def _describe_prior(prior: dist.Distribution, name: str) -> dict[str, Any]:
+    kind = type(prior).__name__
+    if isinstance(prior, dist.Independent):
+        described = {"base": _describe_prior(prior.base_dist, name), "dims": prior.reinterpreted_batch_ndims}
+    elif isinstance(prior, dist.ExpandedDistribution):
+        described = {"base": _describe_prior(prior.base_dist, name), "shape": list(prior.batch_shape)}
+    else:
+        if getattr(dist, kind, None) is not type(prior):
+            raise InputError(
+                f"save: the prior {kind} of {name!r} is not one of numpyro.distributions; it cannot be saved"
+            )
+        parameters = inspect.signature(type(prior).__init__).parameters
+        known = [p for p in parameters if p in prior.arg_constraints or p in ("low", "high")]
+        described = {
+            "parameters": {
+                p: np.asarray(getattr(prior, p)).tolist() for p in known if getattr(prior, p, None) is not None
+            }
+        }
+    described["type"] = kind
+    rebuilt = _rebuild_prior(described)
+    value = prior.sample(jax.random.key(0))
+    if not np.allclose(rebuilt.log_prob(value), prior.log_prob(value)):
+        raise InputError(f"save: the prior {kind} of {name!r} cannot be described by its parameters")
+    return described
+
+
+def _rebuild_prior(about: dict[str, Any]) -> dist.Distribution:
+    if about["type"] == "Independent":
+        return _rebuild_prior(about["base"]).to_event(about["dims"])
+    if about["type"] == "ExpandedDistribution":
+        return _rebuild_prior(about["base"]).expand(about["shape"])
+    parameters = {name: np.asarray(v) if isinstance(v, list) else v for name, v in about["parameters"].items()}
+    return getattr(dist, about["type"])(**parameters)
+
+
+# --- other formats ---
+
+
+def to_arviz(result: "Result") -> "xr.DataTree":
+    """The draws as a DataTree with the groups that ArviZ knows."""
+    import arviz_base
+
+    names = {"divergent": "diverging", "acceptance": "acceptance_rate", "log_density": "lp", "gradients": "n_steps"}
+    posterior, data = result.posterior, result.posterior.data
+    evaluate = jax.jit(jax.vmap(lambda z: posterior.model.pointwise_log_likelihood(z, data)))
+    flat = result.z.reshape(-1, result.z.shape[-1])
+    parts = [evaluate(flat[i : i + 500]) for i in range(0, len(flat), 500)]
+    pointwise = [np.concatenate(p).reshape(*result.z.shape[:2], -1) for p in zip(*parts, strict=True)]
+    readings = result.problem.readings
+    return arviz_base.from_dict(
+        {
+            "posterior": {name: result.draws(name) for name in result.names},
+            "sample_stats": {names.get(name, name): values for name, values in result.stats.items()},
+            "log_likelihood": {r.name: p for r, p in zip(readings, pointwise, strict=True)},
+            "observed_data": {r.name: r.values for r in readings},
+            "constant_data": {f"{r.name}_{c}": a for r in readings for c, a in r.at.items()},
+        },
+        attrs={"/": {"method": repr(result.method), "seed": result.seed, **result.versions}},
+    )
