@@ -208,38 +208,56 @@ def _describe_noise(noise: Any) -> Any:
 
 
 def _describe_prior(prior: dist.Distribution, name: str) -> dict[str, Any]:
+    """A prior as its type and the arguments that make it again; checked by making it again."""
     kind = type(prior).__name__
+    described: dict[str, Any] = {"type": kind}
     if isinstance(prior, dist.Independent):
-        described = {"base": _describe_prior(prior.base_dist, name), "dims": prior.reinterpreted_batch_ndims}
+        described |= {"base_dist": _describe_prior(prior.base_dist, name), "dims": prior.reinterpreted_batch_ndims}
     elif isinstance(prior, dist.ExpandedDistribution):
-        described = {"base": _describe_prior(prior.base_dist, name), "shape": list(prior.batch_shape)}
+        described |= {"base_dist": _describe_prior(prior.base_dist, name), "shape": list(prior.batch_shape)}
     else:
-        if getattr(dist, kind, None) is not type(prior):
-            raise InputError(
-                f"save: the prior {kind} of {name!r} is not one of numpyro.distributions; it cannot be saved"
-            )
-        parameters = inspect.signature(type(prior).__init__).parameters
-        known = [p for p in parameters if p in prior.arg_constraints or p in ("low", "high")]
-        described = {
-            "parameters": {
-                p: np.asarray(getattr(prior, p)).tolist() for p in known if getattr(prior, p, None) is not None
-            }
-        }
-    described["type"] = kind
-    rebuilt = _rebuild_prior(described)
-    value = prior.sample(jax.random.key(0))
-    if not np.allclose(rebuilt.log_prob(value), prior.log_prob(value)):
-        raise InputError(f"save: the prior {kind} of {name!r} cannot be described by its parameters")
+        described["parameters"] = _parameters_of(prior, name)
+    try:
+        rebuilt, value = _rebuild_prior(described), prior.sample(jax.random.key(0))
+        same = rebuilt.shape() == prior.shape() and np.allclose(rebuilt.log_prob(value), prior.log_prob(value))
+    except (AttributeError, TypeError, ValueError):
+        same = False
+    if not same:
+        raise InputError(
+            f"save: the prior {kind} of {name!r} cannot be described by its parameters; "
+            "use one of numpyro.distributions, or keep the draws with to_arviz()"
+        )
     return described
+
+
+def _parameters_of(prior: dist.Distribution, name: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for argument in inspect.signature(type(prior).__init__).parameters:
+        value = getattr(prior, argument, None)
+        if isinstance(value, dist.Distribution):
+            parameters[argument] = _describe_prior(value, name)
+        elif value is not None and argument in prior.arg_constraints:
+            parameters[argument] = np.asarray(value).tolist()
+    if "scale_tril" in parameters:  # the other forms of a multivariate normal's scale follow from it
+        parameters = {n: v for n, v in parameters.items() if n not in ("covariance_matrix", "precision_matrix")}
+    return parameters
 
 
 def _rebuild_prior(about: dict[str, Any]) -> dist.Distribution:
     if about["type"] == "Independent":
-        return _rebuild_prior(about["base"]).to_event(about["dims"])
+        return _rebuild_prior(about["base_dist"]).to_event(about["dims"])
     if about["type"] == "ExpandedDistribution":
-        return _rebuild_prior(about["base"]).expand(about["shape"])
-    parameters = {name: np.asarray(v) if isinstance(v, list) else v for name, v in about["parameters"].items()}
-    return getattr(dist, about["type"])(**parameters)
+        return _rebuild_prior(about["base_dist"]).expand(about["shape"])
+    parameters: dict[str, Any] = {}
+    for name, value in about["parameters"].items():
+        if isinstance(value, dict):
+            parameters[name] = _rebuild_prior(value)
+        else:
+            parameters[name] = np.asarray(value) if isinstance(value, list) else value
+    kind = getattr(dist, about["type"], None) or getattr(dist.truncated, about["type"])
+    if not (isinstance(kind, type) and issubclass(kind, dist.Distribution)):
+        raise InputError(f"load: {about['type']!r} is not a distribution of numpyro")
+    return kind(**parameters)
 
 
 # --- other formats ---

@@ -1,0 +1,252 @@
+"""The engine: blocks, keys, cores, thinning, stopping, and no compilation twice."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bpinn as bp
+from bpinn import sampling
+
+QUICK = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=8)
+
+
+def law(u, u_xx, k):
+    return 0.1 * u_xx + k * u
+
+
+def make_problem(seed=0, hidden=(8, 8), readings=12):
+    rng = np.random.default_rng(seed)
+    x = np.linspace(-1, 1, readings)
+    return bp.Problem(
+        domain={"x": (-1.0, 1.0)},
+        fields={"u": bp.MLP(hidden=hidden)},
+        unknowns={"k": dist.LogNormal(0.0, 1.0)},
+        sensors={
+            "f": bp.Sensors(law, {"x": x}, np.sin(x) + 0.1 * rng.standard_normal(readings), noise=0.1),
+            "u": bp.Sensors("u", {"x": x[::3]}, np.cos(x[::3]), noise=0.1),
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem()
+
+
+def draw(problem, method=QUICK, seed=0, **options):
+    return bp.infer(problem, method, seed=seed, progress=False, **options)
+
+
+def test_draws_do_not_depend_on_cores(problem):
+    one, two = draw(problem, chains=4, cores=1), draw(problem, chains=4, cores=2)
+    np.testing.assert_array_equal(one.z, two.z)
+
+
+def test_draws_do_not_depend_on_the_number_of_devices():
+    """The same four chains in processes with one and with two host devices."""
+    program = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "import hashlib, jax, bpinn as bp\n"
+        "from test_sampling import draw, make_problem\n"
+        "result = draw(make_problem(), chains=4)\n"
+        "print(jax.device_count(), hashlib.sha256(result.z.tobytes()).hexdigest())\n"
+    )
+
+    def run(devices):
+        env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        out = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        count, digest = out.stdout.split()
+        assert int(count) == devices
+        return digest
+
+    assert run(1) == run(2) == hashlib.sha256(draw(make_problem(), chains=4).z.tobytes()).hexdigest()
+
+
+def test_a_chain_is_the_same_among_more_chains(problem):
+    np.testing.assert_array_equal(draw(problem, chains=1).z[0], draw(problem, chains=3).z[0])
+
+
+def test_draws_do_not_depend_on_the_size_of_blocks(problem, monkeypatch):
+    expected = draw(problem, chains=2)
+    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)  # a step a block
+    np.testing.assert_array_equal(draw(problem, chains=2).z, expected.z)
+
+
+def test_seeds_give_other_draws(problem):
+    assert not np.array_equal(draw(problem, chains=1).z, draw(problem, chains=1, seed=1).z)
+
+
+@pytest.mark.parametrize(
+    "method", [QUICK, bp.HMC(num_warmup=40, num_draws=30, init="map", init_steps=50)], ids=["anneal", "map"]
+)
+def test_nothing_is_traced_again_for_new_data_or_seeds(method):
+    draw(make_problem(seed=0), method, chains=2)
+    before = sampling.traces
+    other = draw(make_problem(seed=1), method, seed=7, chains=3)
+    assert sampling.traces == before
+    draw(make_problem(seed=1, readings=13), method, chains=2)
+    assert sampling.traces > before  # other shapes are another program
+    assert other.z.shape[0] == 3
+
+
+def test_an_equation_defined_anew_is_not_traced_again():
+    def make(offset):
+        def local_law(u, u_x):
+            return u_x + 2.0 * u
+
+        x = np.linspace(0, 1, 5)
+        return bp.Problem(
+            domain={"x": (0.0, 1.0)},
+            fields={"u": bp.MLP(hidden=(4,))},
+            sensors={"f": bp.Sensors(local_law, {"x": x}, offset + x, noise=0.1)},
+        )
+
+    draw(make(0.0), chains=1)
+    before = sampling.traces
+    draw(make(1.0), chains=1)
+    assert sampling.traces == before
+
+
+def test_thinning_keeps_every_so_many_transitions(problem):
+    thinned = draw(problem, bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, thin=5), chains=2)
+    assert thinned.z.shape[:2] == (2, 10)
+    assert np.all(np.ptp(thinned.z, axis=1) > 0)
+
+
+@pytest.mark.parametrize("keep", [4, 17, 200, 500])
+def test_keep_holds_the_last_draws(keep):
+    problem = make_problem(hidden=(3,), readings=4)
+    settings = {"num_warmup": 40, "num_draws": 250, "num_leapfrog": 3}
+    everything = draw(problem, bp.HMC(**settings), chains=2)
+    some = draw(problem, bp.HMC(**settings, keep=keep), chains=2)
+    np.testing.assert_array_equal(some.z, everything.z[:, -keep:])
+    np.testing.assert_array_equal(some.stats["log_density"], everything.stats["log_density"][:, -keep:])
+
+
+def test_records_belong_together(problem):
+    """Log density, functionals and position of a draw are of the same draw."""
+    result = draw(problem, chains=2)
+    posterior = bp.Posterior(problem)
+    for chain, step in [(0, 0), (1, 17), (0, 29)]:
+        z = jnp.asarray(result.z[chain, step])
+        np.testing.assert_allclose(posterior.log_density(z), result.stats["log_density"][chain, step], rtol=1e-4)
+        np.testing.assert_allclose(
+            posterior.model.functionals(z, posterior.data), result.functionals[chain, step], rtol=1e-4, atol=1e-5
+        )
+    np.testing.assert_allclose(np.exp(result.z[..., -1]), result.draws("k"), rtol=1e-5)
+
+
+def test_progress_is_told_between_blocks(problem):
+    seen = []
+    bp.infer(problem, QUICK, seed=0, chains=2, progress=lambda p: seen.append([c.done for c in p.chains]))
+    assert len(seen) > 2
+    assert seen[-1] == [70, 70]
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_the_display_shows_draws_acceptance_and_rhat(problem, tty):
+    import io
+
+    from bpinn.progress import Display
+
+    stream = io.StringIO()
+    stream.isatty = lambda: tty
+    method = bp.HMC(num_warmup=40, num_draws=60, num_leapfrog=8)
+    bp.infer(problem, method, seed=0, chains=2, progress=Display(stream))
+    last = stream.getvalue().replace("\r", "\n").strip().splitlines()[-1]
+    for words in ("2 chains", "draws 60/60", "accepted", "step", "worst R-hat", " s"):
+        assert words in last
+
+
+def test_ctrl_c_keeps_the_draws_that_are_done():
+    problem = make_problem()
+    long = bp.HMC(num_warmup=40, num_draws=1_000_000, num_leapfrog=8, keep=500)
+    main = threading.get_ident()
+
+    def interrupt(progress):
+        if min(chain.done for chain in progress.chains) > 100:
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.01)
+
+    result = bp.infer(problem, long, seed=0, chains=2, progress=interrupt)
+    assert result.interrupted
+    assert 4 <= result.z.shape[1] <= 500
+    assert np.all(np.isfinite(result.z))
+    assert "stopped early" in str(result.summary())
+
+
+def test_ctrl_c_before_the_first_draw_is_passed_on():
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="before the first draw"):
+        bp.infer(make_problem(), bp.HMC(num_warmup=5000), seed=0, chains=1, progress=interrupt)
+
+
+def test_memory_is_said_beforehand(problem, capsys, monkeypatch):
+    from bpinn import inference
+
+    monkeypatch.setattr(inference, "GIB", 1000)
+    draw(problem, chains=1)
+    assert "the draws will take" in capsys.readouterr().err
+
+
+def test_memory_estimate(problem):
+    model = bp.Posterior(problem).model
+    assert sampling.memory_of(bp.HMC(num_draws=100, keep=10), model, 3) == 10 * 3 * model.dim * 4
+
+
+@pytest.mark.parametrize("init", ["anneal", "map", "prior"])
+def test_every_start_reaches_the_posterior(init):
+    """A well-determined linear problem: every start ends at the same answer."""
+    x = np.linspace(0, 1, 20)
+    problem = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=())},
+        sensors={"u": bp.Sensors("u", {"x": x}, 2 * x - 1, noise=0.05)},
+    )
+    method = bp.HMC(num_warmup=400, num_draws=400, num_leapfrog=15, init=init, init_steps=300)
+    result = draw(problem, method, chains=2)
+    np.testing.assert_allclose(result.z.mean((0, 1)), [2.0, -1.0], atol=0.03)
+
+
+def test_nan_regions_are_survived_and_counted():
+    """A log density that is NaN for negative slopes: proposals there are rejected, draws stay finite."""
+
+    def root(u_x):
+        return jnp.sqrt(u_x)
+
+    problem = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=())},
+        sensors={"s": bp.Sensors(root, {"x": [0.5]}, [0.5], noise=0.3)},
+    )
+    result = draw(problem, bp.HMC(num_warmup=300, num_draws=500, num_leapfrog=10), chains=2)
+    assert np.all(np.isfinite(result.z))
+    assert np.all(result.z[..., 0] > 0)
+
+
+def test_nuts_runs_with_both_masses(problem):
+    for mass in ("identity", "diagonal"):
+        result = draw(problem, bp.NUTS(num_warmup=60, num_draws=20, max_tree_depth=4, mass=mass), chains=1)
+        assert result.z.shape[:2] == (1, 20)
+        assert result.stats["gradients"].max() <= 2**4
+
+
+def test_importing_sets_no_global_flags():
+    program = (
+        "import jax; before = dict(jax.config.values)\n"
+        "import os; env = os.environ.get('XLA_FLAGS')\n"
+        "import bpinn\n"
+        "assert dict(jax.config.values) == before and os.environ.get('XLA_FLAGS') == env\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
