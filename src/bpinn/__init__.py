@@ -1,6 +1,6 @@
 """Bayesian physics-informed neural networks: differential equations from noisy data, with error bars."""
 
-from bpinn import paper
+from bpinn import paper, plot
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP
 from bpinn.inference import infer
@@ -27,4 +27,5 @@ __all__ = [
     "infer",
     "load",
     "paper",
+    "plot",
 ]

@@ -48,7 +48,11 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
     draws = np.asarray(draws, float)
     if draws.shape[1] < 4:
         return np.full(draws.shape[2:], np.inf)
-    rhat = np.asarray(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
+    if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
+        half = draws.shape[1] // 2
+        draws = np.concatenate([draws[:, :half], draws[:, -half:]])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rhat = np.asarray(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
 

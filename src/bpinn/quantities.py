@@ -253,6 +253,12 @@ class Names:
             Leg(-1.0, equation, ((quantity.along, low),)),
         )
 
+    def same(self, one: Quantity, other: Quantity) -> bool:
+        """Whether two quantities are one: u_xt is u_tx."""
+        if isinstance(one, str) and isinstance(other, str):
+            return self.resolve(one, "") == self.resolve(other, "")
+        return one == other
+
     def coordinates_of(self, equation: Equation) -> tuple[str, ...]:
         """The coordinates an equation's value depends on, in the domain's order."""
         used: set[str] = set()

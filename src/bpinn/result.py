@@ -250,7 +250,7 @@ class Result:
             if noise not in readings:
                 raise InputError(f"{where}: no sensors called {noise!r}; there are {', '.join(readings)}")
             return readings[noise]
-        matching = [n for n, s in self.problem.sensors.items() if s.quantity == quantity]
+        matching = [n for n, s in self.problem.sensors.items() if self.problem.names.same(s.quantity, quantity)]
         if len(matching) != 1:
             which = "no sensors measure it" if not matching else f"sensors {', '.join(matching)} all measure it"
             raise InputError(f"{where}: {which}; say noise='NAME' of sensors, or a standard deviation")

@@ -25,8 +25,10 @@ class HMC(Sampler):
         target_accept: the acceptance rate that dual averaging aims for.
         mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
             estimates the posterior's variances in warm-up.
-        init: "map" climbs to the mode from small weights, "prior" starts at a draw from the prior.
-        init_steps: Adam steps of the climb.
+        init: "anneal" starts at a draw from the prior and strengthens the likelihood step by step in the
+            first part of warm-up; "map" climbs to the mode from small weights; "prior" starts at a draw
+            from the prior at once.
+        init_steps: Adam steps of the climb, where ``init="map"``.
         thin: keep one draw in so many.
         keep: keep only the last so many draws of each chain.
         chains: number of chains unless `infer` is told otherwise.
@@ -34,7 +36,7 @@ class HMC(Sampler):
     Example:
         >>> import bpinn as bp
         >>> bp.HMC(num_draws=2000).num_leapfrog
-        50
+        100
     """
 
     num_leapfrog: int = 100

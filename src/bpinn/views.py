@@ -1,0 +1,210 @@
+"""What a figure shows: a quantity at points with its truth and its readings, and the numbers of unknowns."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+
+from bpinn.errors import InputError
+from bpinn.paper import Truth
+from bpinn.prediction import Prediction
+from bpinn.problem import Problem
+from bpinn.quantities import Quantity, label
+from bpinn.result import Result
+
+GREEK = "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|mu|nu|xi|rho|sigma|tau|phi|chi|psi|omega"
+
+At = Mapping[str, Any] | None
+Noise = bool | str | float
+
+
+@dataclass(frozen=True)
+class View:
+    """A quantity at points, and its readings there: arrays ``at``, ``values`` and ``noise`` of one length."""
+
+    where: str
+    label: str
+    prediction: Prediction
+    needed: tuple[str, ...]
+    truth: np.ndarray | None
+    at: dict[str, np.ndarray]
+    values: np.ndarray
+    noise: np.ndarray
+    noisy: bool
+
+    @property
+    def varying(self) -> list[str]:
+        return [c for c in self.needed if np.ptp(self.prediction.at[c]) > 0]
+
+    @property
+    def certain(self) -> bool:
+        """A single draw has no spread."""
+        return not np.isfinite(self.prediction.sd).any()
+
+    @property
+    def slice(self) -> str:
+        """Where the other coordinates stand: ' (t = 0.5)', or nothing."""
+        fixed = [c for c in self.needed if c not in self.varying]
+        places = ", ".join(f"{math(c)} = {number(self.prediction.at[c].flat[0])}" for c in fixed)
+        return f" ({places})" if places else ""
+
+    def check_varying(self, wanted: int) -> None:
+        free = self.varying
+        if len(free) > wanted:
+            fix = ", ".join(f"'{c}': {self.prediction.at[c].mean():.3g}" for c in free[wanted:])
+            also = ", or use plot.maps" if len(free) == 2 else ""
+            all_but = "one" if wanted == 1 else "two"
+            raise InputError(f"{self.where}: {', '.join(free)} vary; fix all but {all_but}, such as {fix}, in at{also}")
+        if len(free) < wanted:
+            alone = f"only {free[0]} varies" if free else "no coordinate varies"
+            other = "plot.band" if free else "plot.unknowns for a number" if not self.needed else "more points"
+            raise InputError(f"{self.where}: {alone}; use {other}")
+        if wanted == 2 and np.squeeze(self.prediction.at[free[0]]).ndim != 2:
+            raise InputError(f"{self.where}: points that are no mesh; give an axis for each of {' and '.join(free)}")
+
+
+def view(
+    result: Result, quantity: Quantity, at: At, truth: Any, where: str, noise: Noise = False, called: str | None = None
+) -> View:
+    problem, called = result.problem, called or label(quantity)
+    itself = measured(problem, quantity, where)
+    needed = coordinates(problem, itself, where)
+    prediction = result.predict(quantity, mesh(problem, needed) if at is None else at, noise=noise)
+    groups = [r for r in problem.readings if problem.names.same(problem.sensors[r.name].quantity, itself)]
+    if isinstance(truth, Mapping | Truth):
+        known = by_name(problem, truth, where)
+        truth = next((known[name] for name in (called, *(r.name for r in groups)) if name in known), None)
+    truth = None if truth is None else _truth_values(truth, prediction, needed, where)
+
+    def join(arrays: Sequence[Any]) -> np.ndarray:
+        return np.concatenate([np.empty(0), *arrays])
+
+    places = {c: join([r.at[c] for r in groups]) for c in needed}
+    values = join([r.values for r in groups])
+    sd = join([np.full(len(r.values), result.draws(r.noise_name).mean()) if r.noise_name else r.noise for r in groups])
+    shown = np.ones(len(values), bool)
+    for c in needed:  # within the plotted range, which is a single value for a fixed coordinate
+        slack = 1e-6 * np.ptp(problem.domain[c])
+        low, high = prediction.at[c].min() - slack, prediction.at[c].max() + slack
+        shown &= (places[c] >= low) & (places[c] <= high)
+    places = {c: a[shown] for c, a in places.items()}
+    return View(where, called, prediction, needed, truth, places, values[shown], sd[shown], noise is not False)
+
+
+def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
+    """The quantity itself, also when it is given as the name of sensors."""
+    try:
+        problem.names.legs(quantity, where)
+    except InputError:
+        if not isinstance(quantity, str) or quantity not in problem.sensors:
+            raise
+        return problem.sensors[quantity].quantity
+    return quantity
+
+
+def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
+    leg = problem.names.legs(quantity, where)[0]
+    return tuple(c for c in problem.names.coordinates_of(leg.equation) if c not in dict(leg.fixed))
+
+
+def pictured(problem: Problem) -> list[tuple[str, Quantity]]:
+    """Each field, then each other quantity that sensors measure, once, with what to call it."""
+    found: list[tuple[str, Quantity]] = [(name, name) for name in problem.fields]
+    for name, sensors in problem.sensors.items():
+        if not any(problem.names.same(sensors.quantity, quantity) for _, quantity in found):
+            found.append((name, sensors.quantity))
+    return found
+
+
+def mesh(problem: Problem, coordinates: Sequence[str]) -> dict[str, np.ndarray]:
+    axes = [np.linspace(*problem.domain[c], 101 if len(coordinates) == 1 else 41) for c in coordinates]
+    return dict(zip(coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
+
+
+def by_name(problem: Problem, truth: Any, where: str) -> dict[str, Any]:
+    """Truths as one dictionary."""
+    if isinstance(truth, Truth):
+        return {**truth.functions, **truth.unknowns}
+    if truth is not None and not isinstance(truth, Mapping):
+        raise InputError(f"{where}: truth must be a dictionary by name, got {type(truth).__name__}")
+    for name in truth or ():
+        if name not in problem.sensors and name not in problem.noise_priors:
+            problem.names.resolve(name, f"{where}: truth")  # a name that is not known is an error
+    return dict(truth or {})
+
+
+def _truth_values(truth: Any, prediction: Prediction, needed: Sequence[str], where: str) -> np.ndarray:
+    """The truth at the points of a prediction, in their shape."""
+    if callable(truth):
+        try:
+            truth = _call(truth, {c: prediction.at[c] for c in needed})
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise InputError(f"{where}: truth failed as a function of {', '.join(needed)} ({why})") from error
+    try:
+        values = np.asarray(truth, float)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: truth must be a function or numbers, got {type(truth).__name__}") from None
+    shape = np.broadcast_shapes(*(a.shape for a in prediction.at.values()))
+    if values.shape not in (shape, ()):
+        raise InputError(f"{where}: truth has shape {values.shape} but the points {shape}; give a value for each point")
+    return np.broadcast_to(values, shape)
+
+
+def _call(function: Callable[..., Any], at: Mapping[str, np.ndarray]) -> Any:
+    """By the names of the arguments if they are coordinates, otherwise in the domain's order."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # functions in C cannot say
+        return function(*at.values())
+    if {p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD} >= set(at):
+        return function(**at)
+    return function(*at.values())
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One number of an unknown: draws of shape (chains, draws), and where it stands in its prior."""
+
+    label: str
+    draws: np.ndarray
+    owner: str = ""
+    component: int = 0
+    prior: dist.Distribution | None = None
+
+    def prior_density(self, at: np.ndarray) -> np.ndarray | None:
+        """Density of the prior, where it has one for this component alone."""
+        base = self.prior.base_dist if isinstance(self.prior, dist.Independent) else self.prior
+        if base is None or base.event_shape:
+            return None
+        points = at.reshape(-1, *(1 for _ in base.batch_shape))
+        density = np.where(base.support(points), np.exp(base.log_prob(points)), 0.0)
+        return np.broadcast_to(density, (len(at), *base.batch_shape)).reshape(len(at), -1)[:, self.component]
+
+
+def scalars(result: Result) -> Iterator[Scalar]:
+    for name, prior in {**result.problem.unknowns, **result.problem.noise_priors}.items():
+        draws = result.draws(name)
+        flat = draws.reshape(*draws.shape[:2], -1)
+        for i in range(flat.shape[-1]):
+            yield Scalar(name if draws.ndim == 2 else f"{name}[{i}]", flat[..., i], name, i, prior)
+
+
+def math(name: str) -> str:
+    """A name as mathematics: 'u_xx' is a u with a subscript; words stay words."""
+    found = re.fullmatch(rf"([a-zA-Z]|{GREEK})(?:_(\w+)|\[(\d+)\])?", name)
+    if not found:
+        return name
+    letter, subscript, index = found.groups()
+    letter = letter if len(letter) == 1 else f"\\{letter}"
+    below = subscript or index or ""
+    below = below.replace("_", r"\_") if len(below) < 4 else rf"\mathrm{{{below}}}".replace("_", r"\_")
+    return f"${letter}_{{{below}}}$" if below else f"${letter}$"
+
+
+def number(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")

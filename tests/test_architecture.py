@@ -1,0 +1,46 @@
+"""A module imports only from those before it in the way of the data."""
+
+import ast
+from pathlib import Path
+
+import bpinn
+
+ROOT = Path(bpinn.__file__).parent
+ORDER = [
+    "errors", "fields.activations", "fields.base", "fields.mlp", "fields", "checks", "quantities", "problem",
+    "evaluation", "parameters", "posterior", "methods.base", "methods.start", "methods.hamiltonian",
+    "methods.hmc", "methods.nuts", "methods", "sampling", "diagnostics", "progress", "prediction",
+    "storage", "result", "inference", "paper.problems", "paper", "views", "plot",
+]  # fmt: skip
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            yield name, path
+
+
+def imports(path):
+    """Modules of ours imported when the file is imported, not inside functions or for types only."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bpinn":
+            inner = node.module.removeprefix("bpinn").removeprefix(".")
+            yield from [inner] if inner else [alias.name for alias in node.names]
+
+
+def test_every_module_has_its_place():
+    assert {name for name, _ in modules()} == set(ORDER)
+
+
+def test_imports_follow_the_order():
+    for name, path in modules():
+        for imported in imports(path):
+            assert ORDER.index(imported) < ORDER.index(name) or imported.startswith(name), f"{name} imports {imported}"
+
+
+def test_blackjax_is_confined_to_methods():
+    for name, path in modules():
+        if not name.startswith("methods"):
+            assert "blackjax" not in path.read_text() or name == "inference", name
