@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.fields.activations import activation_derivatives, closure
+from bpinn.fields.activations import SOFTPLUS, activation_of, closure
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -102,14 +102,16 @@ def test_links_and_scaled_inputs(settings):
     check(field, ((-3.0, 5.0), (0.0, 0.1)), requests, np.random.default_rng(3))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=IDS)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "softplus"], ids=[*IDS, "softplus"])
 def test_activation_derivatives_to_sixth_order(activation):
     h = jnp.linspace(-3, 3, 41)
-    phi = FORWARD.get(activation, activation)
-    exact = phi
-    for values in activation_derivatives(activation)(h, 6):
+    phi = SOFTPLUS if activation == "softplus" else activation_of(activation)
+    exact = jax.nn.softplus if activation == "softplus" else FORWARD.get(activation, activation)
+    y = phi.base(h)
+    for values in [phi.value(y), *phi.slopes(y, 6)]:
         np.testing.assert_allclose(values, jax.jit(exact)(h), rtol=1e-9, atol=1e-9)
-        exact = (lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1])(exact)
+        exact = along(exact, jnp.ones_like(h))
+    assert phi.slopes(y, 0) == []
 
 
 def test_only_needed_streams_are_carried():

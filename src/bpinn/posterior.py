@@ -160,6 +160,24 @@ def _spread(problem: Problem, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
     }
 
 
+# Compiled once for each model, so that calls outside of a user's own jit are not slow.
+
+
+@partial(jax.jit, static_argnames="model")
+def _log_prior(model: Model, z: Array) -> Array:
+    return model.log_prior(z)
+
+
+@partial(jax.jit, static_argnames="model")
+def _log_likelihood(model: Model, z: Array, data: Any) -> Array:
+    return model.log_likelihood(z, data)
+
+
+@partial(jax.jit, static_argnames=("model", "n"))
+def _sample_prior(model: Model, key: Array, n: int) -> Array:
+    return jax.vmap(model.parameters.sample_prior)(jax.random.split(key, n))
+
+
 class Posterior:
     """The log density of a problem on one flat vector ``z``, to plug a sampler into.
 
@@ -191,17 +209,17 @@ class Posterior:
         return self.model.dim
 
     def log_prior(self, z: Array) -> Array:
-        return self.model.log_prior(z)
+        return _log_prior(self.model, z)
 
     def log_likelihood(self, z: Array) -> Array:
-        return self.model.log_likelihood(z, self.data)
+        return _log_likelihood(self.model, z, self.data)
 
     def log_density(self, z: Array) -> Array:
         return self.log_prior(z) + self.log_likelihood(z)
 
     def sample_prior(self, key: Array, n: int) -> Array:
         """Draws of ``z`` from the prior, shape (n, dim)."""
-        return jax.vmap(self.model.parameters.sample_prior)(jax.random.split(key, n))
+        return _sample_prior(self.model, key, n)
 
     def unflatten(self, z: Array) -> dict[str, Any]:
         """Each field's parameters in their own shape, each unknown and noise in its own space."""

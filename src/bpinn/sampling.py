@@ -30,8 +30,9 @@ from bpinn.posterior import Model, Posterior
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
 BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is heard
-# A block is one chain on one core; threads inside it would only get in each other's way.
-COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
+# A block is one chain on one core; threads inside it would only get in each other's way. The library of fused
+# matrix products (ynn) has threads of its own and is slower at these sizes.
+COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 
 traces = 0  # how often a block was traced, watched by a test
 

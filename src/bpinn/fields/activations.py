@@ -8,6 +8,7 @@ derivative over points and neurons.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import jax
@@ -39,21 +40,16 @@ def _tanh_factors(order: int) -> tuple[tuple[float, ...], ...]:
     return tuple(factors)
 
 
-def _tanh(h: Array, order: int) -> list[Array]:
-    y = jnp.tanh(h)
+def _tanh_slopes(y: Array, order: int) -> list[Array]:
     if not order:
-        return [y]
+        return []
     slope = 1.0 - y * y
-    return [y, slope] + [slope * _horner(factor, y) for factor in _tanh_factors(order)[1:]]
+    return [slope] + [slope * _horner(factor, y) for factor in _tanh_factors(order)[1:]]
 
 
-def _sin(h: Array, order: int) -> list[Array]:
-    s = jnp.sin(h)
-    if not order:
-        return [s]
-    c = jnp.cos(h)
-    cycle = (s, c, -s, -c)
-    return [cycle[k % 4] for k in range(order + 1)]
+def _sin_slopes(h: Array, order: int) -> list[Array]:
+    s, c = jnp.sin(h), jnp.cos(h)
+    return [(s, c, -s, -c)[k % 4] for k in range(1, order + 1)]
 
 
 @lru_cache
@@ -67,41 +63,30 @@ def _sigmoid_polynomials(order: int) -> tuple[tuple[float, ...], ...]:
     return tuple(rows)
 
 
-def _swish(h: Array, order: int) -> list[Array]:
+def _swish_slopes(h: Array, order: int) -> list[Array]:
     s = jax.nn.sigmoid(h)
     sigmoid = [_horner(p, s) for p in _sigmoid_polynomials(order)]
     # (h s)^(k) = h s^(k) + k s^(k-1)
-    return [h * s] + [h * sigmoid[k] + k * sigmoid[k - 1] for k in range(1, order + 1)]
+    return [h * sigmoid[k] + k * sigmoid[k - 1] for k in range(1, order + 1)]
 
 
-def softplus_derivatives(h: Array, order: int) -> list[Array]:
-    """softplus(h) and its derivatives, the link of positive fields."""
+def _softplus_slopes(h: Array, order: int) -> list[Array]:
     s = jax.nn.sigmoid(h)
-    polynomials = _sigmoid_polynomials(max(order - 1, 0))
-    return [jax.nn.softplus(h)] + [_horner(polynomials[k], s) for k in range(order)]
+    return [_horner(p, s) for p in _sigmoid_polynomials(order - 1)] if order else []
 
 
-def _gelu(h: Array, order: int) -> list[Array]:
-    """The exact gelu h Phi(h), not the tanh approximation."""
-    cdf = jax.scipy.stats.norm.cdf(h)
-    if not order:
-        return [h * cdf]
-    density = jax.scipy.stats.norm.pdf(h)
-    derivatives = [h * cdf, cdf + h * density]
+def _gelu_slopes(h: Array, order: int) -> list[Array]:
+    cdf, density = jax.scipy.stats.norm.cdf(h), jax.scipy.stats.norm.pdf(h)
+    slopes = [cdf + h * density]
     for k in range(2, order + 1):
         # Phi^(j) = (-1)^(j-1) He_{j-1} pdf, so (h Phi)^(k) = h Phi^(k) + k Phi^(k-1)
         upper, lower = (_horner(_hermite(j), h) for j in (k - 1, k - 2))
-        derivatives.append((-1.0) ** (k - 1) * density * (h * upper - k * lower))
-    return derivatives
+        slopes.append((-1.0) ** (k - 1) * density * (h * upper - k * lower))
+    return slopes[:order]
 
 
 def _hermite(degree: int) -> tuple[float, ...]:
     return tuple(np.polynomial.hermite_e.herme2poly([0.0] * degree + [1.0]))
-
-
-def _by_autodiff(function: Callable[[Array], Array]) -> Callable[[Array, int], list[Array]]:
-    """Derivatives of a user's elementwise function, by nested forward differentiation."""
-    return lambda h, order: [_derivative(function, k)(h) for k in range(order + 1)]
 
 
 def _derivative(function: Callable[[Array], Array], order: int) -> Callable[[Array], Array]:
@@ -111,14 +96,37 @@ def _derivative(function: Callable[[Array], Array], order: int) -> Callable[[Arr
     return lambda h: jax.jvp(lower, (h,), (jnp.ones_like(h),))[1]
 
 
-BUILT_IN = {"tanh": _tanh, "sin": _sin, "swish": _swish, "gelu": _gelu}
+def _identity(h: Array) -> Array:
+    return h
 
 
-def activation_derivatives(
-    activation: str | Callable[[Array], Array],
-) -> Callable[[Array, int], list[Array]]:
-    """``derivatives(h, order)`` gives [phi(h), phi'(h), ..., phi^(order)(h)]."""
-    return BUILT_IN[activation] if isinstance(activation, str) else _by_autodiff(activation)
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise function phi in two steps: ``base`` of all rows at once, and the rest from its result y.
+
+    ``value(y)`` is phi, ``slopes(y, order)`` are phi', ..., phi^(order). For tanh the base is tanh itself, of which
+    all derivatives are polynomials; elsewhere it is the identity.
+    """
+
+    value: Callable[[Array], Array]
+    slopes: Callable[[Array, int], list[Array]]
+    base: Callable[[Array], Array] = _identity
+
+
+BUILT_IN = {
+    "tanh": Activation(_identity, _tanh_slopes, jnp.tanh),
+    "sin": Activation(jnp.sin, _sin_slopes),
+    "swish": Activation(jax.nn.silu, _swish_slopes),
+    "gelu": Activation(lambda h: h * jax.scipy.stats.norm.cdf(h), _gelu_slopes),  # exact, not the tanh form
+}
+SOFTPLUS = Activation(jax.nn.softplus, _softplus_slopes)
+
+
+def activation_of(activation: str | Callable[[Array], Array]) -> Activation:
+    """By name, or of a user's elementwise function, whose derivatives come from nested forward differentiation."""
+    if isinstance(activation, str):
+        return BUILT_IN[activation]
+    return Activation(activation, lambda h, order: [_derivative(activation, k)(h) for k in range(1, order + 1)])
 
 
 @lru_cache(maxsize=4096)
@@ -155,13 +163,10 @@ def closure(wanted: Sequence[MultiIndex]) -> tuple[MultiIndex, ...]:
     return tuple(sorted(seen, key=lambda index: (sum(index), index)))
 
 
-def compose(derivatives: Sequence[Array], inner: Streams, wanted: Sequence[MultiIndex]) -> dict[MultiIndex, Array]:
-    """Streams of phi(h) from the streams of h; a stream that is absent from ``inner`` is zero."""
+def compose(slopes: Sequence[Array], inner: Streams, wanted: Sequence[MultiIndex]) -> dict[MultiIndex, Array]:
+    """Derivative streams of phi(h) from those of h and phi', phi'', ...; one absent from ``inner`` is zero."""
     streams = {}
     for index in wanted:
-        if not any(index):
-            streams[index] = derivatives[0]
-            continue
         total: Array | None = None
         for order, terms in _chain_rule(index):
             factor: Array | None = None
@@ -174,7 +179,7 @@ def compose(derivatives: Sequence[Array], inner: Streams, wanted: Sequence[Multi
                 product = count * product if count > 1 else product
                 factor = product if factor is None else factor + product
             if factor is not None:
-                term = derivatives[order] * factor
+                term = slopes[order - 1] * factor
                 total = term if total is None else total + term
-        streams[index] = jnp.zeros_like(derivatives[0]) if total is None else total
+        streams[index] = jnp.zeros_like(slopes[0]) if total is None else total
     return streams

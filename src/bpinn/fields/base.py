@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.fields.activations import MultiIndex, closure, compose, softplus_derivatives
+from bpinn.fields.activations import SOFTPLUS, MultiIndex, closure, compose
 
 Bounds = tuple[tuple[float, float], ...]
 Request = tuple[MultiIndex, ...]
@@ -65,10 +65,13 @@ class Field(ABC):
         if not self.positive:
             return raw
         linked = []
+        zero = (0,) * len(bounds)
         for streams, wanted in zip(raw, requests, strict=True):
-            h = streams[(0,) * len(bounds)]
-            order = max(sum(index) for index in wanted)
-            linked.append(compose(softplus_derivatives(h, order), streams, wanted))
+            h = streams[zero]
+            derivatives = [index for index in wanted if any(index)]
+            slopes = SOFTPLUS.slopes(h, max(map(sum, wanted)))
+            outer = compose(slopes, streams, derivatives)
+            linked.append({index: SOFTPLUS.value(h) if index == zero else outer[index] for index in wanted})
         return linked
 
     def log_prior(self, theta: Array, bounds: Bounds) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from bpinn.errors import InputError
-from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_derivatives, closure, compose
+from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
 from bpinn.fields.base import Bounds, Field, Request
 
 
@@ -124,38 +124,43 @@ class MLP(Field):
     ) -> list[dict[MultiIndex, Array]]:
         """All streams of all points go through each layer as the rows of one matrix."""
         inputs, heights = x.shape[1], [group.count for group in plan.groups]
-        zero = (0,) * inputs
         (weights, biases), *rest = layers
         # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
         value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
         gradient = {tuple(int(i == j) for j in range(inputs)): weights[None, i] for i in range(inputs)}
-        streams = [{zero: part} | gradient for part in jax.lax.split(value, heights)]
-        phi = activation_derivatives(self.activation)
+        streams: list[dict[MultiIndex, Array]] = [gradient for _ in plan.groups]
+        phi = activation_of(self.activation)
         for depth, (weights, biases) in enumerate(rest):
             last = depth == len(rest) - 1
+            # The values of all points are one block of rows, so that the activation is one operation; splits rather
+            # than slices, because a split's transpose is one concatenation and not a sum of padded arrays.
+            y = phi.base(value)
             composed = [
-                compose(phi(inner[zero], group.order), inner, group.wanted if last else group.carried)
-                for group, inner in zip(plan.groups, streams, strict=True)
+                compose(phi.slopes(part, group.order), inner, group.derivatives if last else group.carried)
+                for group, inner, part in zip(plan.groups, streams, jax.lax.split(y, heights), strict=True)
             ]
-            rows = [row for outer in composed for row in outer.values()]
+            rows = [phi.value(y), *(row for outer in composed for row in outer.values())]
             stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
             # A matrix-vector product where the layer has a single output.
             product = stacked @ weights[:, 0] if last else stacked @ weights
-            slabs = iter(jax.lax.split(product, [row.shape[0] for row in rows]))
-            streams = [{index: next(slabs) for index in outer} for outer in composed]
-            for inner in streams:
-                if zero in inner:
-                    inner[zero] = inner[zero] + (biases[0] if last else biases)
+            value, *slabs = jax.lax.split(product, [row.shape[0] for row in rows])
+            value = value + (biases[0] if last else biases)
+            slab = iter(slabs)
+            streams = [{index: next(slab) for index in outer} for outer in composed]
         if not rest:
+            value = value[:, 0]
             streams = [{index: row[:, 0] for index, row in inner.items()} for inner in streams]
-        return plan.share_out(streams, value.dtype)
+        zero = (0,) * inputs
+        values = jax.lax.split(value, heights)
+        return plan.share_out([{zero: v} | inner for v, inner in zip(values, streams, strict=True)], value.dtype)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Points that carry the same streams; ``members`` are the requests they belong to, with their sizes."""
+    """Points that carry the same streams beside their values; ``members`` are the requests they belong to."""
 
     wanted: tuple[MultiIndex, ...]
+    derivatives: tuple[MultiIndex, ...]
     carried: tuple[MultiIndex, ...]
     order: int
     members: tuple[tuple[int, int], ...]
@@ -193,8 +198,9 @@ def _plan(requests: tuple[Request, ...], sizes: tuple[int, ...]) -> _Plan:
     by_streams: dict[tuple[MultiIndex, ...], list[int]] = {}
     for i, request in enumerate(requests):
         by_streams.setdefault(tuple(sorted(request)), []).append(i)
-    groups = tuple(
-        _Group(wanted, closure(wanted), max(map(sum, wanted)), tuple((i, sizes[i]) for i in members))
-        for wanted, members in sorted(by_streams.items())
-    )
-    return _Plan(requests, groups)
+    groups = []
+    for wanted, members in sorted(by_streams.items()):
+        derivatives, carried = (tuple(i for i in indices if any(i)) for indices in (wanted, closure(wanted)))
+        sized = tuple((i, sizes[i]) for i in members)
+        groups.append(_Group(wanted, derivatives, carried, max(map(sum, wanted)), sized))
+    return _Plan(requests, tuple(groups))
