@@ -2,7 +2,7 @@
 
 from bpinn import paper, plot
 from bpinn.errors import BpinnWarning, InputError
-from bpinn.fields import MLP
+from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
 from bpinn.methods import HMC, NUTS
 from bpinn.posterior import Posterior
@@ -17,13 +17,18 @@ __all__ = [
     "MLP",
     "NUTS",
     "BpinnWarning",
+    "Exponential",
     "InputError",
+    "KarhunenLoeve",
+    "Matern32",
+    "Matern52",
     "Periodic",
     "Posterior",
     "Prediction",
     "Problem",
     "Result",
     "Sensors",
+    "SquaredExponential",
     "infer",
     "load",
     "paper",

@@ -109,6 +109,11 @@ class Problem:
         self.domain = check_domain(domain)
         self.fields = check_fields(fields, self.domain)
         self.unknowns = {} if unknowns is None else check_unknowns(unknowns)
+        for name, surrogate in self.fields.items():
+            try:
+                surrogate.check(self.bounds(name))
+            except InputError as error:
+                raise InputError(f"field {name!r}: {error}") from None
         inputs = {name: self.inputs(name) for name in self.fields}
         self.names = Names(self.domain, inputs, tuple(self.unknowns))
         if sensors is not None and not isinstance(sensors, Mapping):

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ import numpyro.distributions as dist
 from bpinn import fields as surrogates
 from bpinn import methods
 from bpinn.errors import InputError
-from bpinn.fields import Field
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
 
@@ -155,27 +155,33 @@ def _rebuild_problem(
         )
     return Problem(
         domain={name: tuple(bounds) for name, bounds in about["domain"].items()},
-        fields={name: _rebuild_field(settings, functions) for name, settings in about["fields"].items()},
+        fields={name: _rebuild_settings(settings, functions) for name, settings in about["fields"].items()},
         unknowns={name: _rebuild_prior(prior) for name, prior in about["unknowns"].items()},
         sensors=sensors,
     )
 
 
-def _describe_settings(settings: Any) -> dict[str, Any]:
-    """A frozen settings object as its type and fields."""
-    described: dict[str, Any] = {"type": type(settings).__name__}
-    for f in dataclass_fields(settings):
-        value = getattr(settings, f.name)
-        described[f.name] = _describe_quantity(value) if callable(value) else value
-    return described
+def _describe_settings(settings: Any) -> Any:
+    """A frozen settings object as its type and fields, with those inside it; functions as text."""
+    if is_dataclass(settings) and not isinstance(settings, type):
+        inside = {f.name: _describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
+        return {"type": type(settings).__name__, **inside}
+    if isinstance(settings, tuple):
+        return [_describe_settings(part) for part in settings]
+    return _describe_quantity(settings) if callable(settings) else settings
 
 
-def _rebuild_field(settings: dict[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Field:
-    arguments = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name != "type"}
-    activation = arguments.get("activation")
-    if isinstance(activation, dict):
-        arguments["activation"] = _rebuild_quantity(activation, functions)
-    return getattr(surrogates, settings["type"])(**arguments)
+def _rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
+    if isinstance(about, list):
+        return tuple(_rebuild_settings(part, functions) for part in about)
+    if not isinstance(about, dict):
+        return about
+    if "function" in about:
+        return _rebuild_quantity(about, functions)
+    arguments = {name: _rebuild_settings(value, functions) for name, value in about.items() if name != "type"}
+    if about["type"] not in surrogates.__all__:
+        raise InputError(f"load: {about['type']!r} is not a surrogate that this version knows; upgrade bpinn")
+    return getattr(surrogates, about["type"])(**arguments)
 
 
 def _describe_quantity(quantity: Quantity) -> Any:

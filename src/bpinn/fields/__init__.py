@@ -1,6 +1,8 @@
 """Surrogates: the prior of a field and its fast derivatives."""
 
 from bpinn.fields.base import Field
+from bpinn.fields.karhunen_loeve import KarhunenLoeve
+from bpinn.fields.kernels import Exponential, Matern32, Matern52, SquaredExponential
 from bpinn.fields.mlp import MLP
 
-__all__ = ["MLP", "Field"]
+__all__ = ["MLP", "Exponential", "Field", "KarhunenLoeve", "Matern32", "Matern52", "SquaredExponential"]

@@ -28,6 +28,14 @@ class Field(ABC):
     inputs: tuple[str, ...] | None = None
     positive: bool = False
 
+    def _normalise_inputs(self) -> None:
+        """``inputs`` as a tuple, also when a single name was given."""
+        if self.inputs is not None:
+            object.__setattr__(self, "inputs", (self.inputs,) if isinstance(self.inputs, str) else tuple(self.inputs))
+
+    def check(self, bounds: Bounds) -> None:  # noqa: B027
+        """Raise `InputError` if the field cannot live on these bounds."""
+
     @abstractmethod
     def size(self, bounds: Bounds) -> int:
         """Number of parameters, for a field whose inputs have these bounds."""

@@ -56,10 +56,7 @@ class MLP(Field):
             raise InputError(f"MLP: activation must be a name or a function, got {self.activation!r}")
         for name in ("weight_sd", "bias_sd"):
             object.__setattr__(self, name, self._per_layer(name))
-        if isinstance(self.inputs, str):
-            object.__setattr__(self, "inputs", (self.inputs,))
-        elif self.inputs is not None:
-            object.__setattr__(self, "inputs", tuple(self.inputs))
+        self._normalise_inputs()
 
     def _per_layer(self, name: str) -> tuple[float, ...]:
         value, layers = getattr(self, name), len(self.hidden) + 1

@@ -1,0 +1,173 @@
+"""A truncated Karhunen-Loève expansion: a Gaussian process kept to its strongest terms."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.fields.activations import MultiIndex
+from bpinn.fields.base import Bounds, Field, Request
+from bpinn.fields.kernels import Eigenpairs, Kernel, eigenpairs
+
+
+@dataclass(frozen=True)
+class KarhunenLoeve(Field):
+    """u(x) = mean(x) + sum_i sqrt(alpha_i) psi_i(x) theta_i, with theta_i standard normal.
+
+    alpha_i and psi_i are the eigenpairs of the kernel on an interval (a tensor product of one for each input in two
+    and more dimensions, of which the ``terms`` strongest products are kept). The field is linear in theta, so its
+    basis and derivatives are computed once.
+
+    Arguments:
+        kernel: `Exponential`, `Matern32`, `Matern52`, `SquaredExponential`, or any function of two numbers; one for
+            all inputs, or a tuple with one for each.
+        terms: how many terms are kept.
+        interval: (low, high), or a tuple of them for each input; the domain unless given. It may be wider than the
+            domain, not narrower.
+        mean: a number, or a function of the inputs written with ``jax.numpy``.
+        inputs, positive: see `Field`.
+
+    Example:
+        >>> import bpinn as bp
+        >>> field = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
+        >>> round(field.energy_kept(), 5)
+        0.91758
+    """
+
+    kernel: Kernel | tuple[Kernel, ...]
+    terms: int = 20
+    interval: tuple[float, float] | tuple[tuple[float, float], ...] | None = None
+    mean: float | Callable[..., Any] = 0.0
+
+    def __post_init__(self) -> None:
+        self._normalise_inputs()
+        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
+        for kernel in kernels:
+            if not callable(kernel) or isinstance(kernel, type):
+                raise InputError(f"KarhunenLoeve: kernel must be such as bp.Exponential(length=0.25), got {kernel!r}")
+        if not isinstance(self.terms, int) or isinstance(self.terms, bool) or not 1 <= self.terms <= 2000:
+            raise InputError(f"KarhunenLoeve: terms must be a whole number from 1 to 2000, got {self.terms!r}")
+        if not callable(self.mean) and not (isinstance(self.mean, int | float) and np.isfinite(self.mean)):
+            raise InputError(f"KarhunenLoeve: mean must be a number or a function of the inputs, got {self.mean!r}")
+        if self.interval is not None:
+            pairs: Any = self.interval if np.ndim(self.interval[0]) else (self.interval,)
+            for pair in pairs:
+                if len(pair) != 2 or not all(np.isfinite(pair)) or not pair[0] < pair[1]:
+                    raise InputError(f"KarhunenLoeve: interval must be (low, high) with low < high, got {pair!r}")
+            object.__setattr__(self, "interval", tuple((float(low), float(high)) for low, high in pairs))
+
+    def check(self, bounds: Bounds) -> None:
+        intervals = self._intervals(bounds)
+        for what, given in (("kernel", self.kernel), ("interval", intervals)):
+            if isinstance(given, tuple) and len(given) not in (1, len(bounds)):
+                raise InputError(f"{len(given)} {what}s for {len(bounds)} inputs; give one, or one for each input")
+        for (low, high), (a, b) in zip(bounds, intervals, strict=True):
+            if low < a or high > b:
+                raise InputError(
+                    f"the domain [{low:g}, {high:g}] goes beyond the interval [{a:g}, {b:g}] of its Karhunen-Loève "
+                    "expansion; widen the interval"
+                )
+        _basis(self, bounds)
+
+    def _intervals(self, bounds: Bounds) -> Bounds:
+        if self.interval is None:
+            return bounds
+        return self.interval * len(bounds) if len(self.interval) == 1 else self.interval  # type: ignore[return-value]
+
+    def energy_kept(self, bounds: Bounds | None = None) -> float:
+        """Share of the prior's total variance over the interval that the kept terms hold."""
+        if bounds is None:
+            if self.interval is None:
+                raise InputError("energy_kept: the field has no interval of its own; give the bounds of its inputs")
+            bounds = self.interval  # type: ignore[assignment]
+        basis = _basis(self, bounds)
+        return float(basis.values.sum() / basis.energy)
+
+    def size(self, bounds: Bounds) -> int:
+        return self.terms
+
+    def prior_sd(self, bounds: Bounds) -> np.ndarray:
+        return np.ones(self.terms)
+
+    def unflatten(self, theta: Array, bounds: Bounds) -> Array:
+        """The coefficients theta_i, strongest term first."""
+        return theta
+
+    def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
+        basis = _basis(self, bounds)
+        rows, means = [], []
+        for x, wanted in zip(points, self.needed(requests), strict=True):
+            for index in wanted:
+                rows.append(basis.at(x, index))
+                means.append(_mean(self.mean, x, index))
+        return {
+            "basis": jnp.asarray(np.concatenate(rows), dtype=float),
+            "mean": jnp.asarray(np.concatenate(means), dtype=float),
+        }
+
+    def _raw(
+        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+    ) -> list[dict[MultiIndex, Array]]:
+        rows = [size for size, wanted in zip(sizes, requests, strict=True) for _ in wanted]
+        streams = iter(jax.lax.split(prepared["basis"] @ theta + prepared["mean"], rows))
+        return [{index: next(streams) for index in wanted} for wanted in requests]
+
+
+@dataclass(frozen=True, eq=False)
+class _Basis:
+    """The kept products of one-dimensional eigenpairs, strongest first."""
+
+    pairs: tuple[Eigenpairs, ...]
+    chosen: np.ndarray  # (terms, inputs): which eigenpair of each input a term multiplies
+    values: np.ndarray
+    energy: float
+
+    def at(self, x: np.ndarray, index: MultiIndex) -> np.ndarray:
+        """sqrt(alpha_i) times a derivative of psi_i, shape (points, terms)."""
+        product = np.sqrt(self.values) * np.ones((len(x), 1))
+        for i, (pair, order) in enumerate(zip(self.pairs, index, strict=True)):
+            product *= pair.functions(x[:, i], order)[:, self.chosen[:, i]]
+        return product
+
+
+@lru_cache(maxsize=64)
+def _basis(field: KarhunenLoeve, bounds: Bounds) -> _Basis:
+    kernels = field.kernel if isinstance(field.kernel, tuple) else (field.kernel,)
+    kernels = kernels * len(bounds) if len(kernels) == 1 else kernels
+    intervals = field._intervals(bounds)
+    pairs = tuple(eigenpairs(k, interval, field.terms) for k, interval in zip(kernels, intervals, strict=True))
+    energy = float(np.prod([p.energy for p in pairs]))
+    # A product can only be among the strongest if all products of stronger factors are too, which bounds the search.
+    indices = [
+        index
+        for index in itertools.product(*(range(len(p.values)) for p in pairs))
+        if np.prod([i + 1 for i in index]) <= field.terms
+    ]
+    if len(indices) < field.terms:
+        raise InputError(
+            f"the kernel has only {len(indices)} eigenvalues above rounding there, but {field.terms} terms are asked "
+            "for; take fewer terms or a shorter length"
+        )
+    values = np.array([np.prod([p.values[i] for p, i in zip(pairs, index, strict=True)]) for index in indices])
+    order = np.argsort(-values, kind="stable")[: field.terms]
+    return _Basis(pairs, np.array(indices)[order], values[order], energy)
+
+
+def _mean(mean: float | Callable[..., Any], x: np.ndarray, index: MultiIndex) -> np.ndarray:
+    """A derivative of the mean at points, in double precision."""
+    if not callable(mean):
+        return np.full(len(x), float(mean) if not any(index) else 0.0)
+    function: Any = mean
+    for i, order in enumerate(index):
+        for _ in range(order):
+            function = jax.grad(function, i)
+    with jax.enable_x64(True):
+        values = jax.vmap(function)(*(jnp.asarray(column) for column in x.T))
+        return np.broadcast_to(np.asarray(values, dtype=float), len(x))

@@ -1,0 +1,164 @@
+"""Covariance functions, each written for one pair of points, and their Karhunen-Loève eigenpairs on an interval.
+
+A kernel is any function ``k(x, y)`` of two numbers written with ``jax.numpy``. The exponential kernel's eigenpairs
+are known in closed form; those of any other are found by a Galerkin method in Legendre polynomials whose integrals
+are Gauss-Legendre sums over both sides of the diagonal, where kernels have kinks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial import legendre
+from scipy.optimize import brentq
+
+from bpinn.errors import InputError
+
+Kernel = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class _Stationary:
+    """A kernel of the distance: ``sd`` squared at zero, falling off over ``length``."""
+
+    length: float
+    sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("length", "sd"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+                raise InputError(f"{type(self).__name__}: {name} must be a positive number, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Exponential(_Stationary):
+    """sd^2 exp(-|x - y| / length): the paper's kernel; rough, continuous functions."""
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return self.sd**2 * jnp.exp(-jnp.abs(x - y) / self.length)
+
+
+@dataclass(frozen=True)
+class Matern32(_Stationary):
+    """The Matérn kernel of smoothness 3/2: once differentiable functions."""
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        r = jnp.sqrt(3.0) * jnp.abs(x - y) / self.length
+        return self.sd**2 * (1.0 + r) * jnp.exp(-r)
+
+
+@dataclass(frozen=True)
+class Matern52(_Stationary):
+    """The Matérn kernel of smoothness 5/2: twice differentiable functions."""
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        r = jnp.sqrt(5.0) * jnp.abs(x - y) / self.length
+        return self.sd**2 * (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
+
+
+@dataclass(frozen=True)
+class SquaredExponential(_Stationary):
+    """sd^2 exp(-(x - y)^2 / (2 length^2)): smooth functions."""
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return self.sd**2 * jnp.exp(-0.5 * ((x - y) / self.length) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenpairs:
+    """The largest eigenvalues of a kernel on an interval, and their orthonormal eigenfunctions.
+
+    ``functions(x, order)`` gives the eigenfunctions' derivatives of an order at points x, shape (points, terms);
+    ``energy`` is the integral of the kernel along its diagonal, the sum of all eigenvalues.
+    """
+
+    values: np.ndarray
+    functions: Callable[[np.ndarray, int], np.ndarray]
+    energy: float
+
+
+@lru_cache(maxsize=64)
+def eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: int) -> Eigenpairs:
+    """At most ``terms`` eigenpairs, as many as stand above rounding; in closed form for the exponential kernel."""
+    if isinstance(kernel, Exponential):
+        return exponential_eigenpairs(kernel, interval, terms)
+    return numerical_eigenpairs(kernel, interval, terms)
+
+
+def exponential_eigenpairs(kernel: Exponential, interval: tuple[float, float], terms: int) -> Eigenpairs:
+    """Closed form (Xiu 2010, example 4.1): cosines and sines in turn, whose frequencies are roots of tangents."""
+    low, high = interval
+    half, centre, c = 0.5 * (high - low), 0.5 * (high + low), 1.0 / kernel.length
+
+    def root(i: int) -> float:
+        # The i-th root lies in ((i) pi/2, (i + 1) pi/2) / half; even i are cosines, odd ones sines.
+        even = i % 2 == 0
+        bracket = np.array([i, i + 1]) * 0.5 * np.pi / half
+
+        def equation(w: float) -> float:
+            s, k = np.sin(w * half), np.cos(w * half)
+            return c * k - w * s if even else w * k + c * s
+
+        return float(brentq(equation, bracket[0] + 1e-13 * (i == 0), bracket[1], xtol=1e-14, rtol=8.9e-16))
+
+    w = np.array([root(i) for i in range(terms)])
+    even = np.arange(terms) % 2 == 0
+    norm = np.sqrt(half + np.where(even, 1.0, -1.0) * np.sin(2 * w * half) / (2 * w))
+    phase = np.where(even, 0.0, -0.5 * np.pi)  # sin(t) = cos(t - pi/2)
+
+    def functions(x: np.ndarray, order: int) -> np.ndarray:
+        return w**order * np.cos(w * (x[:, None] - centre) + phase + 0.5 * np.pi * order) / norm
+
+    values = kernel.sd**2 * 2 * c / (w**2 + c**2)
+    return Eigenpairs(values, functions, kernel.sd**2 * 2 * half)
+
+
+def numerical_eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: int) -> Eigenpairs:
+    """Galerkin in orthonormal Legendre polynomials; as many of them as the wanted eigenfunctions need."""
+    low, high = interval
+    half, centre = 0.5 * (high - low), 0.5 * (high + low)
+    degree = 3 * terms + 40
+    nodes, weights = legendre.leggauss(degree + 20)
+    # For each outer node x, inner nodes on [-1, x] and on [x, 1]: the kink of a kernel lies on the diagonal.
+    left, right = 0.5 * (nodes + 1.0)[:, None], 0.5 * (1.0 - nodes)[:, None]
+    inner = np.concatenate([left * (nodes + 1.0) - 1.0, right * (nodes - 1.0) + 1.0], axis=1)
+    inner_weights = np.concatenate([left * weights, right * weights], axis=1)
+    scale = np.sqrt((2 * np.arange(degree) + 1) / 2.0)
+    values = _evaluate(kernel, centre + half * np.broadcast_to(nodes[:, None], inner.shape), centre + half * inner)
+    smoothed = np.einsum("ij,ijk->ik", values * inner_weights, legendre.legvander(inner, degree - 1) * scale)
+    matrix = half * (legendre.legvander(nodes, degree - 1) * scale * weights[:, None]).T @ smoothed
+    eigenvalues, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    order = np.argsort(eigenvalues)[::-1][:terms]
+    order = order[eigenvalues[order] > 1e-12 * eigenvalues[order[0]]]  # a smooth kernel has few above rounding
+    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
+    energy = half * float(_evaluate(kernel, centre + half * nodes, centre + half * nodes) @ weights)
+    # Signs are fixed so that a basis does not depend on the linear algebra library.
+    vectors = vectors * np.where(vectors.sum(axis=0) < 0, -1.0, 1.0)
+    coefficients = vectors * scale[:, None] / np.sqrt(half)
+
+    def functions(x: np.ndarray, order: int) -> np.ndarray:
+        series = legendre.legder(coefficients, order) / half**order if order else coefficients
+        return legendre.legval((x - centre) / half, series).T
+
+    return Eigenpairs(eigenvalues, functions, energy)
+
+
+def _evaluate(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A kernel at pairs of points, in double precision whatever JAX's default."""
+    with jax.enable_x64(True):
+        pairs = jnp.asarray(x).ravel(), jnp.asarray(y).ravel()
+        try:
+            values = np.asarray(jax.vmap(kernel)(*pairs), dtype=float)
+        except Exception as error:
+            raise InputError(
+                f"KarhunenLoeve: the kernel failed on two numbers ({type(error).__name__}: {error}); "
+                "write it for one pair of points with jax.numpy"
+            ) from error
+    if values.shape != (x.size,) or not np.all(np.isfinite(values)):
+        raise InputError(f"KarhunenLoeve: the kernel must give one finite number for two points, got {values.shape}")
+    return values.reshape(x.shape)
