@@ -86,14 +86,21 @@ class Model:
             total += jnp.sum(part)
         return total
 
+    def predicted(self, z: Array, data: Any) -> list[Array]:
+        """What each reading would be without noise, an array for each group of sensors."""
+        values = self.sensors(*self.parameters.split(z), data["sensors"])
+        return [
+            sum(sign * values[task] if sign != 1.0 else values[task] for task, sign in group.tasks)  # type: ignore[misc]
+            for group in self.likelihoods
+        ]
+
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
         """The log density of each reading, an array for each group of sensors."""
-        theta, scalars = self.parameters.split(z)
-        predicted = self.sensors(theta, scalars, data["sensors"])
+        scalars = self.parameters.split(z)[1]
+        predicted = self.predicted(z, data)
         parts = []
         for i, group in enumerate(self.likelihoods):
-            mean = sum(sign * predicted[task] if sign != 1.0 else predicted[task] for task, sign in group.tasks)
-            residual = mean - data["values"][i]
+            residual = predicted[i] - data["values"][i]
             constant = data["constant"][i]
             if group.noise_name is None:
                 scaled = residual * data["precision"][i]
