@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from bpinn.evaluation import Evaluation
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Readings
-from bpinn.quantities import Equation
+from bpinn.quantities import Equation, Leg
 
 MONITORED_POINTS = {1: 11}
 MONITORED_POINTS_OTHERWISE = 25
@@ -48,12 +48,13 @@ class Model:
             self.likelihoods.append(_Likelihood(signs, readings.likelihood, readings.dof, readings.noise_name))
         self.sensors = Evaluation.of(problem, tasks, "sensors")
         watched = monitored(problem)
-        self.monitor = Evaluation.of(
-            problem, [(e, len(next(iter(at.values()), [0]))) for _, e, at in watched], "monitor"
-        )
+        self.watched_signs = tuple(tuple(leg.sign for leg in w.legs) for w in watched)
+        legs = [(leg.equation, w.count) for w in watched for leg in w.legs]
+        self.monitor = Evaluation.of(problem, legs, "monitor")
         self.key = (
             self.sensors.key,
             self.monitor.key,
+            self.watched_signs,
             self.parameters.key,
             tuple(self.likelihoods),
         )
@@ -71,7 +72,7 @@ class Model:
         legs = [readings.points(leg) for readings in problem.readings for leg in readings.legs]
         return {
             "sensors": self.sensors.prepare(legs),
-            "monitor": self.monitor.prepare([at for *_, at in monitored(problem)]),
+            "monitor": self.monitor.prepare([at for w in monitored(problem) for at in w.points()]),
             "values": [as_array(r.values) for r in problem.readings],
             "precision": [None if r.noise is None else as_array(1.0 / r.noise) for r in problem.readings],
             "constant": [as_array(_log_constant(r)) for r in problem.readings],
@@ -120,7 +121,8 @@ class Model:
     def functionals(self, z: Array, data: Any) -> Array:
         """What convergence is judged on: fields and equations across the domain, then unknowns and noise."""
         theta, scalars = self.parameters.split(z)
-        watched = self.monitor(theta, scalars, data["monitor"])
+        values = iter(self.monitor(theta, scalars, data["monitor"]))
+        watched = [sum(sign * next(values) for sign in signs) for signs in self.watched_signs]
         return jnp.concatenate([*watched, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
 
 
@@ -135,19 +137,38 @@ def _log_constant(readings: Readings) -> np.ndarray:
     return constant if readings.noise is None else constant - np.log(readings.noise)
 
 
-def monitored(problem: Problem) -> list[tuple[str, Equation, dict[str, np.ndarray]]]:
-    """(name, equation, positions) of everything that is watched: fields across the domain, equations at sensors."""
-    watched = []
-    for name in problem.fields:
-        inputs = problem.inputs(name)
-        watched.append((name, problem.names.equation(name, "monitor"), _spread(problem, inputs)))
+@dataclass(frozen=True)
+class Watched:
+    """A quantity that convergence is judged on: where its legs are evaluated, and what to call each value."""
+
+    name: str
+    legs: tuple[Leg, ...]
+    at: dict[str, np.ndarray]
+    is_equation: bool
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.at.values()), np.zeros(1)))
+
+    def points(self) -> list[dict[str, np.ndarray]]:
+        return [self.at | {c: np.full(self.count, v) for c, v in leg.fixed} for leg in self.legs]
+
+    def labels(self) -> list[str]:
+        places = [", ".join(f"{c}={a[i]:.3g}" for c, a in self.at.items()) for i in range(self.count)]
+        return [f"{self.name} at {place}" if place else self.name for place in places]
+
+
+def monitored(problem: Problem) -> list[Watched]:
+    """Every field across the domain, and every other measured quantity at some of its sensors."""
+    watched = [
+        Watched(name, problem.names.legs(name, "monitor"), _spread(problem, problem.inputs(name)), False)
+        for name in problem.fields
+    ]
     for readings in problem.readings:
-        if readings.equation.label in problem.fields:
-            continue
-        pick = np.unique(np.linspace(0, len(readings.values) - 1, 11).astype(int))
-        leg = readings.legs[0]
-        at = {c: a[pick] for c, a in readings.points(leg).items()}
-        watched.append((readings.name, leg.equation, at))
+        if problem.sensors[readings.name].quantity not in list(problem.fields):
+            pick = np.unique(np.linspace(0, len(readings.values) - 1, 11).astype(int))
+            at = {c: a[pick] for c, a in readings.at.items()}
+            watched.append(Watched(readings.name, readings.legs, at, True))
     return watched
 
 

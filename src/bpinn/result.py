@@ -109,12 +109,7 @@ class Result:
     @cached_property
     def functional_names(self) -> list[str]:
         """What each column of ``functionals`` is: 'u at x=0.5', ..., 'k'."""
-        names = []
-        for called, _, at in monitored(self.problem):
-            for i in range(_length(at)):
-                place = ", ".join(f"{c}={a[i]:.3g}" for c, a in at.items())
-                names.append(f"{called} at {place}" if place else called)
-        return names + _scalar_labels(self.problem)
+        return [label for w in monitored(self.problem) for label in w.labels()] + _scalar_labels(self.problem)
 
     def summary(self, p: float = 0.95) -> Summary:
         """Mean, sd, central interval, R-hat and ESS of each unknown and noise, then the health verdict."""
@@ -148,9 +143,8 @@ class Result:
 
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
-        equations = [
-            called not in self.problem.fields for called, _, at in monitored(self.problem) for _ in range(_length(at))
-        ] + [False] * len(self._scalar_owners)
+        equations = [w.is_equation for w in monitored(self.problem) for _ in range(w.count)]
+        equations += [False] * len(self._scalar_owners)
         return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, np.array(equations))
 
     def predict(
@@ -267,10 +261,6 @@ class Result:
         from bpinn.storage import save
 
         return save(self, path)
-
-
-def _length(at: Mapping[str, np.ndarray]) -> int:
-    return len(next(iter(at.values()), np.zeros(1)))
 
 
 def _scalar_labels(problem: Problem) -> list[str]:

@@ -15,7 +15,7 @@ from blackjax.mcmc import hmc
 from jax import Array
 
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
-from bpinn.methods.start import Climb, draw_start
+from bpinn.methods.start import Climb, draw_start, start_at
 from bpinn.posterior import Model
 
 MASSES = ("identity", "diagonal")
@@ -46,7 +46,7 @@ class Hamiltonian(Stage):
         )
 
     def init(self, model: Model, data: Any, key: Array, previous: Array | None) -> _State:
-        z = draw_start(model, data, key, 1.0) if previous is None else previous
+        begin = draw_start(model, data, key, 1.0) if previous is None else start_at(model, data, previous)
         (init_step_size, *_), (init_mass, *_) = self._adapters()
         # Unit mass in units of the prior's scale; literally the identity for the paper's priors.
         variance = jnp.asarray(model.parameters.prior_location_scale[1] ** 2, dtype=float)
@@ -55,12 +55,14 @@ class Hamiltonian(Stage):
             lambda a: jnp.asarray(a, dtype=jnp.int32 if isinstance(a, int) else float),
             init_step_size(self.settings.step_size),
         )
-        weight = jnp.ones((), z.dtype)
+        weight = jnp.ones((), begin.z.dtype)
         if self.settings.init == "anneal":
             # So much that the likelihood starts about as strong as the prior of all parameters together.
-            weight = jnp.clip(model.dim / (1.0 - model.log_likelihood(z, data)), 1e-8, 1.0)
+            weight = jnp.clip(model.dim / (1.0 - begin.log_likelihood), 1e-8, 1.0)
             weight = jnp.nan_to_num(weight, nan=1e-8)
-        return _State(hmc.init(z, self._log_density(model, data, weight)), start, mass, weight, weight)
+        prior, slope = jax.value_and_grad(model.log_prior)(begin.z)
+        state = hmc.HMCState(begin.z, prior + weight * begin.log_likelihood, slope + weight * begin.gradient)
+        return _State(state, start, mass, weight, weight)
 
     @staticmethod
     def _log_density(model: Model, data: Any, weight: Array) -> Callable[[Array], Array]:

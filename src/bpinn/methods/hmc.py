@@ -44,7 +44,7 @@ class HMC(Sampler):
     num_warmup: int = 500
     num_draws: int = 1000
     step_size: float = 0.1
-    target_accept: float = 0.65
+    target_accept: float = 0.8
     mass: str = "identity"
     init: str = "anneal"
     init_steps: int = 3000

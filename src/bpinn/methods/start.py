@@ -20,21 +20,34 @@ class _Climb(NamedTuple):
     optimiser: Any
 
 
-def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Array:
-    """A prior draw, shrunk towards the prior's centre, with a finite log density and gradient."""
-    centre, _ = (jnp.asarray(a, dtype=float) for a in model.parameters.prior_location_scale)
+class Start(NamedTuple):
+    """A position, with the log likelihood and its gradient there."""
 
-    def propose(i: Array) -> Array:
-        return centre + shrink * (model.parameters.sample_prior(jax.random.fold_in(key, i)) - centre)
+    z: Array
+    log_likelihood: Array
+    gradient: Array
 
-    def unusable(carry: tuple[Array, Array]) -> Array:
-        i, z = carry
-        value, gradient = jax.value_and_grad(model.log_density)(z, data)
-        return (i < TRIES) & ~(jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)))
 
-    return jax.lax.while_loop(unusable, lambda c: (c[0] + 1, propose(c[0] + 1)), (jnp.int32(0), propose(jnp.int32(0))))[
-        1
-    ]
+def start_at(model: Model, data: Any, z: Array) -> Start:
+    return Start(z, *jax.value_and_grad(model.log_likelihood)(z, data))
+
+
+def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Start:
+    """A prior draw, shrunk towards the prior's centre, with a finite log likelihood and gradient if one is found."""
+    centre = jnp.asarray(model.parameters.prior_location_scale[0], dtype=float)
+
+    def unusable(carry: tuple[Array, Start]) -> Array:
+        i, start = carry
+        finite = jnp.isfinite(start.log_likelihood) & jnp.all(jnp.isfinite(start.gradient))
+        return (i < TRIES) & ~finite
+
+    def propose(carry: tuple[Array, Start]) -> tuple[Array, Start]:
+        draw = model.parameters.sample_prior(jax.random.fold_in(key, carry[0]))
+        return carry[0] + 1, start_at(model, data, centre + shrink * (draw - centre))
+
+    # Starting from "not finite", so that the likelihood is compiled once: its gradient is most of what is compiled.
+    nothing = Start(centre, jnp.full((), jnp.nan, centre.dtype), jnp.zeros_like(centre))
+    return jax.lax.while_loop(unusable, propose, (jnp.int32(0), nothing))[1]
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class Climb(Stage):
         return optax.adam(optax.cosine_decay_schedule(self.rate, self.num_steps, alpha=1e-2))
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> _Climb:
-        z = draw_start(model, data, key, SMALL)
+        z = draw_start(model, data, key, SMALL).z
         return _Climb(z, self._optimiser().init(z))
 
     def step(self, model: Model, data: Any, state: _Climb, key: Array, step: Array) -> tuple[_Climb, Record]:
