@@ -22,7 +22,7 @@ PROBLEMS = ("regression", "poisson_1d", "nonlinear_1d", "inverse_reaction_1d", "
 def run(name: str, noise: float, init: str, draws: int) -> str:
     paper = getattr(bp.paper, name)(noise=noise, seed=0)
     started = time.perf_counter()
-    method = bp.HMC(init=init, num_warmup=400, num_draws=draws)
+    method = bp.HMC(init=init, num_leapfrog=100, num_warmup=300, num_draws=draws)
     result = bp.infer(paper.problem, method, seed=0, progress=False)
     seconds = time.perf_counter() - started
     grid = paper.problem.grid()
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", default=PROBLEMS)
     parser.add_argument("--inits", nargs="+", default=["anneal", "map", "prior"])
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=100)
     given = parser.parse_args()
     columns = ["problem", "noise", "start", "error of u by chain", "within 2 sd", "log likelihood by chain"]
     columns += ["log density", "R-hat of u", "s"]

@@ -14,8 +14,8 @@ from arviz_stats.base import array_stats
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
 # Equations hold derivatives, which move slowly, and are read as bands: a tenth of an sd is enough there.
-GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.1
-GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 40
+GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
+GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,13 @@ class HMC(Sampler):
     Example:
         >>> import bpinn as bp
         >>> bp.HMC(num_draws=2000).num_leapfrog
-        100
+        200
     """
 
-    num_leapfrog: int = 100
+    num_leapfrog: int = 200
     jitter: float = 0.5
-    num_warmup: int = 500
-    num_draws: int = 1000
+    num_warmup: int = 250
+    num_draws: int = 600
     step_size: float = 0.1
     target_accept: float = 0.8
     mass: str = "identity"
