@@ -1,5 +1,6 @@
 """Checks of what a user hands in: one clear sentence for each thing that can be wrong."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,10 +111,10 @@ def check_prior(prior: Any, where: str) -> None:
             raise InputError(
                 f"{where}: {type(prior).__name__} has {name}={np.asarray(value).tolist()}, which must be {constraint}"
             )
-    try:
-        usable = bool(np.all(np.isfinite(prior.log_prob(prior.sample(jax.random.key(0))))))
-    except NotImplementedError:  # an improper prior has no draws
-        usable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpyro's own words on draws outside of the support
+        improper = isinstance(prior, dist.ImproperUniform)
+        usable = not improper and np.all(np.isfinite(prior.log_prob(prior.sample(jax.random.key(0)))))
     if not usable:
         raise InputError(
             f"{where}: the prior {type(prior).__name__} has no finite density at its own draws; check its parameters"

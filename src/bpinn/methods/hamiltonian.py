@@ -154,17 +154,20 @@ class Hamiltonian(Stage):
         return state.hmc.position
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sampler(Method):
     """What HMC and NUTS share."""
 
-    num_warmup: int
-    num_draws: int
-    step_size: float
-    target_accept: float
-    mass: str
-    init: str
-    init_steps: int
-    thin: int
+    step_size: float = 0.1
+    target_accept: float = 0.8
+    mass: str = "identity"
+    init: str = "anneal"
+    init_steps: int = 3000
+    thin: int = 1
+    keep: int | None = None
+    chains: int = 4
+    num_warmup: int = 250
+    num_draws: int = 600
 
     @abstractmethod
     def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:

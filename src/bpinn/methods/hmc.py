@@ -41,16 +41,6 @@ class HMC(Sampler):
 
     num_leapfrog: int = 200
     jitter: float = 0.5
-    num_warmup: int = 250
-    num_draws: int = 600
-    step_size: float = 0.1
-    target_accept: float = 0.8
-    mass: str = "identity"
-    init: str = "anneal"
-    init_steps: int = 3000
-    thin: int = 1
-    keep: int | None = None
-    chains: int = 4
 
     def __post_init__(self) -> None:
         check_count("HMC", "num_leapfrog", self.num_leapfrog)

@@ -1,6 +1,6 @@
 """The No-U-Turn sampler."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from blackjax.mcmc import hmc, nuts
@@ -19,16 +19,9 @@ class NUTS(Sampler):
     """
 
     max_tree_depth: int = 10
-    num_warmup: int = 500
-    num_draws: int = 500
-    step_size: float = 0.1
-    target_accept: float = 0.8
-    mass: str = "diagonal"
-    init: str = "anneal"
-    init_steps: int = 3000
-    thin: int = 1
-    keep: int | None = None
-    chains: int = 4
+    num_warmup: int = field(default=500, kw_only=True)
+    num_draws: int = field(default=500, kw_only=True)
+    mass: str = field(default="diagonal", kw_only=True)
 
     def __post_init__(self) -> None:
         check_count("NUTS", "max_tree_depth", self.max_tree_depth)
