@@ -1,5 +1,8 @@
 import jax
+import numpy as np
 import pytest
+
+import bpinn as bp
 
 
 @pytest.fixture
@@ -7,3 +10,16 @@ def x64():
     """Double precision, for tests of exactness."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def prior_result():
+    """A result whose draws are the prior's: quick to make, for tests of what is done with a result."""
+
+    def make(problem, draws=4):
+        posterior = bp.Posterior(problem)
+        z = np.asarray(posterior.sample_prior(jax.random.key(0), draws))[None]
+        functionals = np.stack([posterior.model.functionals(row, posterior.data) for row in z[0]])[None]
+        return bp.Result(problem, bp.HMC(), 0, z, functionals, {"log_density": np.zeros((1, draws))})
+
+    return make

@@ -1,6 +1,5 @@
 """Eigenpairs, basis and prior of the Karhunen-Loève field against exact answers."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -135,17 +134,13 @@ def test_as_a_field_valued_unknown():
     assert result.diagnose().verdict != "bad"
 
 
-def test_files_keep_the_field(tmp_path):
+def test_files_keep_the_field(tmp_path, prior_result):
     problem = bp.Problem(
         domain={"x": (-0.7, 0.7)},
         fields={"u": PAPER},
         sensors={"u": bp.Sensors("u", {"x": [0.0]}, [0.0], noise=1.0)},
     )
-    posterior = bp.Posterior(problem)
-    z = np.asarray(posterior.sample_prior(jax.random.key(0), 4))[None]
-    functionals = np.stack([posterior.model.functionals(row, posterior.data) for row in z[0]])[None]
-    result = bp.Result(problem, bp.HMC(), 0, z, functionals, {"log_density": np.zeros((1, 4))})
-    loaded = bp.load(result.save(tmp_path / "r.npz"))
+    loaded = bp.load(prior_result(problem).save(tmp_path / "r.npz"))
     assert loaded.problem.fields["u"] == PAPER
 
 

@@ -204,18 +204,14 @@ def test_equations_are_handed_in_where_they_are_needed(result, tmp_path):
      dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)), dist.Normal(0.0, 1.0).expand([3])],
     ids=lambda p: type(p).__name__,
 )  # fmt: skip
-def test_priors_survive_a_file(prior, tmp_path):
+def test_priors_survive_a_file(prior, tmp_path, prior_result):
     problem = bp.Problem(
         domain={"x": (0.0, 1.0)},
         fields={"u": bp.MLP(hidden=())},
         unknowns={"k": prior},
         sensors={"u": bp.Sensors("u", {"x": [0.0]}, [0.0], noise=1.0)},
     )
-    posterior = bp.Posterior(problem)
-    z = np.asarray(posterior.sample_prior(jax.random.key(0), 4))[None]
-    functionals = np.stack([posterior.model.functionals(row, posterior.data) for row in z[0]])[None]
-    result = bp.Result(problem, bp.HMC(), 0, z, functionals, {"log_density": np.zeros((1, 4))})
-    loaded = bp.load(result.save(tmp_path / "r.npz"))
+    loaded = bp.load(prior_result(problem).save(tmp_path / "r.npz"))
     value = prior.sample(jax.random.key(1))
     np.testing.assert_allclose(loaded.problem.unknowns["k"].log_prob(value), prior.log_prob(value), rtol=1e-6)
 
