@@ -1,5 +1,7 @@
 """Wrong calls, each with the sentence a user gets: where, what came, what is wanted, how to mend it."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -69,7 +71,7 @@ WRONG = {
     "empty interval": (lambda: problem(unknowns={"k": dist.Uniform(1.0, 0.0)}), r"the prior Uniform has no finite density"),
     "matrix prior": (lambda: problem(unknowns={"k": dist.Normal(0.0, 1.0).expand([2, 2])}), r"a prior of shape \(2, 2\); use a scalar or a vector"),
     # names
-    "field and unknown": (lambda: problem(unknowns={"u": dist.Normal()}), r"name 'u' is both a field and a unknown; rename one"),
+    "field and unknown": (lambda: problem(unknowns={"u": dist.Normal()}), r"name 'u' is both a field and an unknown; rename one"),
     "field and coordinate": (lambda: problem(fields={"x": bp.MLP()}), r"name 'x' is both a coordinate and a field"),
     "looks like a derivative": (lambda: problem(unknowns={"u_x": dist.Normal()}), r"unknown 'u_x' can also be read as a derivative of field 'u'"),
     "unknown argument": (lambda: problem(f=sensors(lambda u, kk: u * kk)), r"sensors 'f': argument of <lambda>: 'kk' is not known.*Known are fields u"),
@@ -146,6 +148,9 @@ WRONG = {
     "seed is negative": (lambda: bp.infer(problem(), seed=-1), r"infer: seed must be a whole number"),
     "no chains": (lambda: bp.infer(problem(), seed=0, chains=0), r"infer: chains must be a positive whole number, got 0"),
     "prior alone": (lambda: bp.infer(bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}), seed=0), r"infer: the problem has no sensors"),
+    "out in no folder": (lambda: bp.infer(problem(), seed=0, out="nowhere/at/all.npz"), r"infer: out='nowhere/at/all.npz' must be a file in a folder that exists"),
+    "math in an equation": (lambda: problem(f=sensors(lambda u: math.sin(u))), r"use jax.numpy instead of numpy or math"),
+    "if on an array": (lambda: problem(f=sensors(lambda u: u if u > 0 else -u)), r"jnp.where instead of if"),
     "paper noise": (lambda: bp.paper.regression(noise=0.0), r"bp.paper: noise must be a positive number, got 0.0"),
 }  # fmt: skip
 
@@ -181,6 +186,8 @@ ASKED = {
     "draws of a field": (lambda r: r.draws("u"), r"'u' is neither an unknown nor an inferred noise \(there are: k\); use predict"),
     "summary": (lambda r: r.summary(95), r"summary: p must lie between 0 and 1"),
     "grid": (lambda r: r.problem.grid(y=3), r"grid: 'y' is not a coordinate"),
+    "a folder": (lambda r: r.save("."), r"save: . is a folder"),
+    "load a folder": (lambda r: bp.load("."), r"load: . is a folder"),
     "folder": (lambda r: r.save("nowhere/at/all.npz"), r"save: the folder nowhere/at does not exist"),
 }  # fmt: skip
 

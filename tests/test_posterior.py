@@ -180,3 +180,43 @@ def test_globals_changed_later_do_not_reach_a_posterior():
     second = make()
     assert first.model != second.model
     assert first.log_likelihood(z) > second.log_likelihood(z)
+
+
+def one_sensor(equation):
+    return bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=())},
+        sensors={"s": bp.Sensors(equation, {"x": [0.2, 0.4, 1.0]}, np.zeros(3), noise=1.0)},
+    )
+
+
+def test_constants_inside_a_compiled_function_tell_models_apart():
+    """Text of the two programs is the same; what they multiply with is not."""
+
+    def make(table):
+        @jax.jit
+        def inner(u):
+            return jnp.asarray(table) * u
+
+        return bp.Posterior(one_sensor(lambda u: inner(u)))
+
+    z, one, five = jnp.array([1.0, 0.0]), make(np.ones(3)), make(5 * np.ones(3))
+    assert one.model != five.model
+    constant = -1.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(one.log_likelihood(z) - constant, -0.5 * (0.04 + 0.16 + 1.0))
+    np.testing.assert_allclose(five.log_likelihood(z) - constant, -12.5 * (0.04 + 0.16 + 1.0))
+    assert make(np.ones(3)).model == one.model
+
+
+def test_custom_derivatives_tell_models_apart():
+    def make(slope):
+        @jax.custom_jvp
+        def twice(u):
+            return 2.0 * u
+
+        twice.defjvp(lambda primals, tangents: (2.0 * primals[0], slope * tangents[0]))
+        return bp.Posterior(one_sensor(lambda u: twice(u)))
+
+    z = jnp.array([1.0, 0.0])
+    right, wrong = (jax.grad(make(slope).log_likelihood)(z) for slope in (2.0, 20.0))
+    np.testing.assert_allclose(wrong, 10 * right)

@@ -250,3 +250,39 @@ def test_importing_sets_no_global_flags():
         "assert dict(jax.config.values) == before and os.environ.get('XLA_FLAGS') == env\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_ctrl_c_with_keep_holds_the_last_draws_of_each_chain():
+    """Chains are at different steps when they are stopped; none of their last draws is lost for it."""
+
+    def interrupt(progress):
+        if max(chain.done for chain in progress.chains) > 150:
+            raise KeyboardInterrupt
+
+    method = bp.HMC(num_leapfrog=3, num_warmup=40, num_draws=100_000, keep=10)
+    for seed in range(5):
+        result = bp.infer(make_problem(hidden=(3,)), method, seed=seed, chains=3, progress=interrupt)
+        assert 1 <= result.z.shape[1] <= 10
+        assert np.all(np.isfinite(result.stats["log_density"]))
+
+
+def test_thinned_statistics_are_of_all_transitions(problem):
+    method = bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, jitter=0.0, thin=5)
+    result = draw(problem, method, chains=1)
+    assert np.all(result.stats["gradients"] == 40)
+
+
+def test_variances_are_not_estimated_from_the_annealed_likelihood():
+    """A prior a hundred times wider than the posterior: tempered variances would be far too large."""
+    x = np.linspace(0, 1, 30)
+    given = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=(), weight_sd=10.0, bias_sd=10.0)},
+        sensors={"u": bp.Sensors("u", {"x": x}, 2 * x - 1, noise=0.05)},
+    )
+    method = bp.HMC(num_leapfrog=10, num_warmup=400, num_draws=500, mass="diagonal")
+    result = draw(given, method, chains=4)
+    design = np.stack([x, np.ones(30)], axis=1) / 0.05
+    exact = np.sqrt(np.diag(np.linalg.inv(design.T @ design + np.eye(2) / 100)))
+    np.testing.assert_allclose(result.z.std((0, 1)), exact, rtol=0.15)
+    assert result.diagnose().verdict == "good"

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.linear_util import WrappedFun
 
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
@@ -33,15 +34,38 @@ class Task:
     @cached_property
     def key(self) -> tuple:
         """Equal for tasks that compute the same thing."""
-        constants = hashlib.sha256()
-        for constant in self.jaxpr.consts:
-            constants.update(str((np.shape(constant), np.asarray(constant).dtype)).encode())
-            constants.update(np.asarray(constant).tobytes())
-        return self.references, self.count, str(self.jaxpr), constants.hexdigest()
+        digest = hashlib.sha256()
+        _fingerprint(self.jaxpr, digest)
+        return self.references, self.count, str(self.jaxpr), digest.hexdigest()
 
     def __call__(self, values: Sequence[Any]) -> Array:
         (out,) = jaxpr_as_fun(self.jaxpr)(*values)
         return jnp.broadcast_to(out, (self.count,))
+
+
+def _fingerprint(part: Any, digest: Any) -> None:
+    """What the text of a jaxpr leaves out: constants, also of functions inside it, and opaque functions by identity.
+
+    A task keeps its jaxpr alive, so the identity of a function in it is not given to another one meanwhile.
+    """
+    if isinstance(part, ClosedJaxpr):
+        for constant in part.consts:
+            array = np.asarray(constant)
+            digest.update(f"{array.shape} {array.dtype} ".encode() + array.tobytes())
+        _fingerprint(part.jaxpr, digest)
+    elif isinstance(part, Jaxpr):
+        for equation in part.eqns:
+            for name in sorted(equation.params):
+                _fingerprint(equation.params[name], digest)
+    elif isinstance(part, tuple | list):
+        for inner in part:
+            _fingerprint(inner, digest)
+    elif isinstance(part, np.ndarray | jax.Array):
+        digest.update(np.asarray(part).tobytes())
+    elif isinstance(part, WrappedFun):  # a custom derivative rule
+        digest.update(str(id(part.f)).encode())
+    elif callable(part) and not isinstance(part, type):
+        digest.update(str(id(part)).encode())
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +142,3 @@ class Evaluation:
             return prepared["coordinates"][i][reference.name]
 
         return [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
-
-
-def abstract(tree: Any) -> Any:
-    """Shapes and dtypes of a tree, to compile for."""
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), tree)

@@ -48,6 +48,8 @@ def infer(
     method = HMC() if method is None else method
     _check(problem, method, seed, chains, cores)
     chains = method.chains if chains is None else chains
+    if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
+        raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
     posterior = Posterior(problem)
     size = sampling.memory_of(method, posterior.model, chains)
     if size > GIB:

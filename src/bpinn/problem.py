@@ -171,7 +171,9 @@ class Problem:
             shape = np.broadcast_shapes(*(a.shape for a in arrays.values()))
         except ValueError:
             sizes = ", ".join(f"{c} has {a.shape}" for c, a in arrays.items())
-            raise InputError(f"{where}: positions differ in shape ({sizes}); give one of each for a point") from None
+            raise InputError(
+                f"{where}: positions differ in shape ({sizes}); give one of each for a point, or a mesh (Problem.grid)"
+            ) from None
         for c, a in arrays.items():
             low, high = self.domain[c]
             slack = 1e-9 * (high - low)

@@ -136,7 +136,7 @@ class Names:
                 if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
                     raise InputError(f"{kind} {name!r}: a name must be a Python identifier, such as 'u' or 'k_1'")
                 if name in kinds:
-                    raise InputError(f"name {name!r} is both a {kinds[name]} and a {kind}; rename one of them")
+                    raise InputError(f"name {name!r} is both {_a(kinds[name])} and {_a(kind)}; rename one of them")
                 kinds[name] = kind
         self._kinds = kinds
         for name, kind in kinds.items():
@@ -270,6 +270,10 @@ class Names:
         return tuple(c for c in self.domain if c in used)
 
 
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "unknown" else f"a {kind}"
+
+
 def _readings(suffix: str, coordinates: tuple[str, ...]) -> set[MultiIndex]:
     """Every derivative that a suffix can mean, read as a sequence of coordinate names."""
     reached: list[set[MultiIndex]] = [{(0,) * len(coordinates)}] + [set() for _ in suffix]
@@ -292,13 +296,15 @@ def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[in
         jaxpr, out = jax.make_jaxpr(lambda *a: equation.call(a), return_shape=True)(*arguments)
     except InputError:
         raise
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+    except Exception as error:
+        untraceable = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
+        words = ("truth value of an array", "Only scalar arrays can be converted", "can be converted to Python scalars")
+        if not isinstance(error, untraceable) and not any(w in str(error) for w in words):
+            raise InputError(f"{where}: {equation.label} failed: {type(error).__name__}: {error}") from error
         raise InputError(
             f"{where}: {equation.label} cannot be differentiated as it is written; use jax.numpy instead of "
             f"numpy or math, and jnp.where instead of if ({str(error).splitlines()[0]})"
         ) from error
-    except Exception as error:
-        raise InputError(f"{where}: {equation.label} failed: {type(error).__name__}: {error}") from error
     shape, wanted = getattr(out, "shape", None), (count,)
     if shape == () and not any(pointwise):
         shape = wanted

@@ -225,21 +225,18 @@ class _StageRun:
         return np.stack([row[:shortest] for row in rows])
 
     def gather(self) -> Draws:
-        """The draws that every chain has, as rectangular arrays."""
-        done = self.complete()
+        """As many draws as every chain has, as rectangular arrays: the first ones, or with ``keep`` the last."""
         rows = []
         for chain in self.chains:
             records = list(chain.records)
             if not records:
-                return Draws(np.zeros(0), np.zeros(0), {}, {}, {})
-            whole = jax.tree.map(lambda *a: np.concatenate(a), *records)
-            held = len(whole.stats["log_density"])
-            surplus = (chain.done - self.stage.num_warmup) - done
-            last = held - max(surplus, 0)
-            length = done if self.keep is None else min(done, self.keep)
-            rows.append(jax.tree.map(lambda a, e=last, n=length: a[e - n : e], whole))
-        shortest = min(len(r.stats["log_density"]) for r in rows)
-        record = jax.tree.map(lambda *a: np.stack([x[len(x) - shortest :] for x in a]), *rows)
+                return Draws(np.zeros((len(self.chains), 0, self.model.dim)), np.zeros(0), {}, {}, {})
+            rows.append(jax.tree.map(lambda *a: np.concatenate(a), *records))
+        count = min(len(row.stats["log_density"]) for row in rows)
+        if self.keep is not None:
+            count = min(count, self.keep)
+        chosen = slice(0, count) if self.keep is None else slice(-count, None)
+        record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
         blocks = [jax.tree.map(lambda *a: np.concatenate(a), *w) for w in self.warmup if w]
         warmup = jax.tree.map(lambda *a: np.stack(a), *blocks) if blocks else {}
         return Draws(record.z, record.functionals, record.stats, warmup, {})

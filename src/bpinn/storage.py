@@ -52,6 +52,8 @@ def save(result: "Result", path: str | Path) -> Path:
     arrays["about"] = np.array(json.dumps(about))
     if not path.parent.is_dir():
         raise InputError(f"save: the folder {path.parent} does not exist; make it first")
+    if path.is_dir():
+        raise InputError(f"save: {path} is a folder; give the name of a file in it")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -96,13 +98,15 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
+    if path.is_dir():
+        raise InputError(f"load: {path} is a folder; give the file that Result.save wrote")
     if not path.is_file():
         raise InputError(f"load: there is no file {path}")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise InputError(f"load: {path} is not a bpinn result, or is damaged ({error})") from error
+        raise InputError(f"load: {path} is not a bpinn result, or is damaged") from error
     missing = {"about", "z", "functionals"} - set(arrays)
     if missing:
         raise InputError(f"load: {path} is not a bpinn result: it lacks {', '.join(sorted(missing))}")

@@ -21,6 +21,7 @@ from bpinn.posterior import Model
 MASSES = ("identity", "diagonal")
 STARTS = ("anneal", "map", "prior")
 ANNEALED = 0.6  # of warm-up, when the start is annealed; the rest finds the step size
+FEWEST = 20  # positions from which variances are estimated
 MEMORY = 30  # steps over which dual averaging looks back while the noise is annealed
 
 
@@ -58,8 +59,10 @@ class Hamiltonian(Stage):
         weight = jnp.ones((), begin.z.dtype)
         if self.settings.init == "anneal":
             # So much that the likelihood starts about as strong as the prior of all parameters together.
-            weight = jnp.clip(model.dim / (1.0 - begin.log_likelihood), 1e-8, 1.0)
-            weight = jnp.nan_to_num(weight, nan=1e-8)
+            # The constants of the noise are left out, so that it does not depend on units.
+            misfit = sum(jnp.sum(c) for c in data["constant"]) - begin.log_likelihood
+            weight = jnp.nan_to_num(model.dim / (model.dim + jnp.maximum(misfit, 0.0)), nan=1e-12)
+            weight = jnp.clip(weight, 1e-12, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(begin.z)
         state = hmc.HMCState(begin.z, prior + weight * begin.log_likelihood, slope + weight * begin.gradient)
         return _State(state, start, mass, weight, weight)
@@ -75,12 +78,18 @@ class Hamiltonian(Stage):
         else:
             repeats = jnp.where(step < self.num_warmup, 1, thin)
             state, info = self._transition(model, data, state, jax.random.fold_in(key, 0), step)
-            state, info = jax.lax.fori_loop(
-                1,
-                repeats,
-                lambda i, c: self._transition(model, data, c[0], jax.random.fold_in(key, i), step),
-                (state, info),
-            )
+
+            def again(i: Array, carry: tuple[_State, dict[str, Array]]) -> tuple[_State, dict[str, Array]]:
+                state, new = self._transition(model, data, carry[0], jax.random.fold_in(key, i), step)
+                old = carry[1]
+                return state, {
+                    "acceptance": old["acceptance"] + (new["acceptance"] - old["acceptance"]) / (i + 1),
+                    "divergent": old["divergent"] | new["divergent"],
+                    "step_size": new["step_size"],
+                    "gradients": old["gradients"] + new["gradients"],
+                }
+
+            state, info = jax.lax.fori_loop(1, repeats, again, (state, info))
         functionals = model.functionals(state.hmc.position, data)
         return state, Record(state.hmc.position, functionals, info | {"log_density": state.hmc.logdensity})
 
@@ -108,9 +117,14 @@ class Hamiltonian(Stage):
             "gradients": jnp.asarray(info.num_integration_steps),
         }
 
+    @property
+    def _last_annealed(self) -> int:
+        """The warm-up step at which the likelihood reaches its full weight."""
+        return max(int(ANNEALED * self.num_warmup), 1)
+
     def _anneal(self, model: Model, state: _State, step: Array) -> _State:
         """Strengthen the likelihood a little, geometrically, from its first weight to one."""
-        last = max(int(ANNEALED * self.num_warmup), 1)
+        last = self._last_annealed
         weight = state.first_weight ** jnp.clip(1.0 - step / last, 0.0, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(state.hmc.position)
         ratio = jnp.where(step <= last, weight / state.weight, 1.0)
@@ -141,12 +155,15 @@ class Hamiltonian(Stage):
         collecting, closing = (jnp.asarray(schedule[:, i], bool) for i in (0, 1))
         warming = step < self.num_warmup
         at = jnp.minimum(step, self.num_warmup - 1)
-        collect, close = warming & collecting[at], warming & closing[at]
+        # While the likelihood is still being strengthened, variances are not yet the posterior's.
+        settled = warming & (step >= (self._last_annealed if self.settings.init == "anneal" else 0))
+        collect, close = settled & collecting[at], settled & closing[at]
 
         def choose(flag: Array, new: Any, old: Any) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
 
         mass = choose(collect, update_mass(state.mass, state.hmc.position), state.mass)
+        close &= mass.wc_state.sample_size >= FEWEST
         step_size = choose(close, restart_step_size(final_step_size(state.step_size)), state.step_size)
         return state._replace(step_size=step_size, mass=choose(close, final_mass(mass), mass))
 
