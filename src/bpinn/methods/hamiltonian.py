@@ -183,8 +183,8 @@ class Sampler(Method):
     thin: int = 1
     keep: int | None = None
     chains: int = 4
-    num_warmup: int = 250
-    num_draws: int = 600
+    num_warmup: int = 300
+    num_draws: int = 800
 
     @abstractmethod
     def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
