@@ -4,9 +4,8 @@ A chain's key comes from the seed and the chain's number, a step's key from the 
 the step's number: draws do not depend on how chains are laid over cores, nor on the size of blocks.
 
 Each chain runs the same single-chain program, one Python thread a core (a thread lets go of the
-interpreter while XLA runs). Against one host device a core with ``shard_map`` this is as fast
-(`benchmarks/gradient.py`), needs no global JAX flag, compiles once, and draws are bit for bit
-those of a single core.
+interpreter while XLA runs). Against one host device a core with ``shard_map`` this needs no global
+JAX flag, compiles once, and draws are bit for bit those of a single core.
 """
 
 import os
