@@ -9,8 +9,9 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "posterior", "reference", "methods.base", "methods.start", "methods.hamiltonian",
-    "methods.hmc", "methods.nuts", "methods", "sampling", "diagnostics", "progress", "prediction",
+    "evaluation", "parameters", "located", "posterior", "prediction", "reference",
+    "methods.base", "methods.start", "methods.hamiltonian",
+    "methods.hmc", "methods.nuts", "methods", "sampling", "diagnostics", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "plot",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
+from bpinn import located
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -220,3 +221,51 @@ def test_custom_derivatives_tell_models_apart():
     z = jnp.array([1.0, 0.0])
     right, wrong = (jax.grad(make(slope).log_likelihood)(z) for slope in (2.0, 20.0))
     np.testing.assert_allclose(wrong, 10 * right)
+
+
+def test_evaluate_gives_fields_derivatives_and_equations_of_any_draws():
+    """Against nested forward derivatives of the network written out, on a mesh, for one z and for many."""
+    problem = bp.Problem(
+        domain={"x": (-1.0, 1.0), "t": (0.0, 2.0)},
+        fields={"u": bp.MLP(hidden=(7, 5))},
+        unknowns={"k": dist.LogNormal(0.0, 1.0)},
+        sensors={"f": bp.Sensors(lambda u, u_xt, k: u_xt + k * u, {"x": [0.0], "t": [0.0]}, 0.0, 0.1)},
+    )
+    posterior = bp.Posterior(problem)
+    z, at = posterior.sample_prior(jax.random.key(3), 35), problem.grid(x=4, t=3)
+
+    def by_hand(z, x, t):
+        parts = posterior.unflatten(z)
+
+        def u(x, t):
+            h = jnp.stack([x, t])
+            for i, (weights, biases) in enumerate(parts["u"]):
+                h = (h if i == 0 else jnp.tanh(h)) @ weights + biases
+            return h[0]
+
+        one = jnp.ones(())
+        u_xt = jax.jvp(lambda t: jax.jvp(lambda x: u(x, t), (x,), (one,))[1], (t,), (one,))[1]
+        return u(x, t), u_xt, u_xt + parts["k"] * u(x, t)
+
+    over_points = jax.vmap(by_hand, (None, 0, 0))
+    wanted = jax.vmap(over_points, (0, None, None))(z, at["x"].ravel(), at["t"].ravel())
+    for quantity, expected in zip(("u", "u_tx", "f"), wanted, strict=True):
+        found = posterior.evaluate(z, quantity, at)
+        assert found.shape == (35, 4, 3)
+        np.testing.assert_allclose(found.reshape(35, 12), expected, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(posterior.evaluate(z[34], quantity, at), found[34], rtol=1e-10, atol=1e-10)
+
+
+def test_evaluate_in_chunks_is_the_same(monkeypatch):
+    posterior = bp.Posterior(bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(7,))}))
+    z, at = posterior.sample_prior(jax.random.key(0), 40), {"x": np.linspace(-1, 1, 50)}
+    whole = posterior.evaluate(z, "u_x", at)
+    monkeypatch.setattr(located, "CHUNK_BYTES", 8 * 4 * 7 * 4 * 32)
+    np.testing.assert_allclose(posterior.evaluate(z, "u_x", at), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 22)])
+def test_evaluate_refuses_other_shapes(shape):
+    posterior = bp.Posterior(bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(7,))}))
+    with pytest.raises(bp.InputError, match=r"evaluate 'u': z has shape .* wanted is \(22,\) or \(n, 22\)"):
+        posterior.evaluate(np.zeros(shape), "u", {"x": [0.0]})

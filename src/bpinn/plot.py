@@ -21,6 +21,7 @@ from bpinn import views
 from bpinn.checks import numbers
 from bpinn.diagnostics import rhat_of
 from bpinn.errors import InputError
+from bpinn.located import measured
 from bpinn.quantities import Quantity, label
 from bpinn.result import Result
 
@@ -107,7 +108,7 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
         ``bp.plot.field(result, "u", truth={"u": lambda x, t: np.exp(-t) * np.sin(x)})``
     """
     where = f"field {label(name)!r}"
-    needed = views.coordinates(result.problem, views.measured(result.problem, name, where), where)
+    needed = views.coordinates(result.problem, measured(result.problem, name, where), where)
     fixed = [c for c in needed if isinstance(at, Mapping) and c in at and np.size(at[c]) == 1]
     if len(needed) - len(fixed) > 1:
         return maps(result, name, at, truth=truth)

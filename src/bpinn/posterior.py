@@ -1,5 +1,6 @@
 """The flat log density: what a sampler sees of a problem."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,10 +11,12 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
 
+from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
+from bpinn.located import Located
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Readings
-from bpinn.quantities import Equation, Leg
+from bpinn.quantities import Equation, Leg, Quantity, label
 
 MONITORED_POINTS = {1: 11}
 MONITORED_POINTS_OTHERWISE = 25
@@ -252,3 +255,25 @@ class Posterior:
     def unflatten(self, z: Array) -> dict[str, Any]:
         """Each field's parameters in their own shape, each unknown and noise in its own space."""
         return self.model.parameters.unflatten(jnp.asarray(z))
+
+    def evaluate(self, z: Any, quantity: Quantity, at: Mapping[str, Any] | None = None) -> np.ndarray:
+        """A field, derivative or equation at points, for draws of ``z`` from anywhere.
+
+        ``z`` has shape (dim,) or (n, dim), the values (*points) or (n, *points); ``quantity`` and ``at`` are as in
+        `Result.predict`. It is for looking at draws, compiled inside; it cannot be called within ``jax.jit``.
+
+        Example:
+            >>> import bpinn as bp, jax
+            >>> posterior = bp.Posterior(bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=(8,))}))
+            >>> z = posterior.sample_prior(jax.random.key(0), 5)
+            >>> posterior.evaluate(z, "u_x", {"x": [0.0, 0.5, 1.0]}).shape
+            (5, 3)
+        """
+        where = f"evaluate {label(quantity)!r}"
+        rows = np.asarray(z)
+        if rows.ndim == 0 or rows.shape[-1] != self.dim or rows.size == 0:
+            raise InputError(f"{where}: z has shape {rows.shape}; wanted is ({self.dim},) or (n, {self.dim})")
+        located = Located.of(self.problem, quantity, at, where)
+        flat = rows.reshape(-1, self.dim)
+        values = np.concatenate([located.evaluate(flat, part) for part in located.slices()], axis=1)
+        return values.reshape(*rows.shape[:-1], *located.shape)

@@ -1,13 +1,15 @@
-"""Prediction: draws of a quantity at points, summarised without holding more than fits in memory."""
+"""Predictions: a quantity at points, as draws (without holding more than fits in memory) or in closed form."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import norm
 
 from bpinn.errors import InputError
 
 KEEP_BYTES = 512 * 2**20  # predictions up to this size are held, larger ones are computed as needed
+GAUSSIAN_DRAWS = 1000
 
 
 class Prediction:
@@ -96,3 +98,40 @@ class Prediction:
         parts = [draws for _, draws in self._chunks()]
         whole = self._held if self._held is not None else np.concatenate(parts, axis=-1)
         return whole.reshape(*whole.shape[:2], *self._shape)
+
+
+class GaussianPrediction(Prediction):
+    """A quantity that is jointly normal at all points: ``mean``, ``sd``, quantiles and intervals are exact.
+
+    ``covariance`` has shape (points, points); ``draws``, of shape (1, 1000, *points), are made when asked for and
+    are always the same.
+
+    Example:
+        >>> import numpy as np
+        >>> from bpinn.prediction import GaussianPrediction
+        >>> band = GaussianPrediction(np.zeros(2), np.eye(2), {"x": np.array([0.0, 1.0])}, "u")
+        >>> band.quantile(0.975).round(2).tolist(), band.draws.shape
+        ([1.96, 1.96], (1, 1000, 2))
+    """
+
+    def __init__(self, mean: np.ndarray, covariance: np.ndarray, at: dict[str, np.ndarray], label: str):
+        size = int(np.prod(mean.shape))
+        super().__init__(self._sample, max(size, 1), mean.shape, 1, GAUSSIAN_DRAWS, 8, at, label)
+        self._mean, self.covariance = mean, covariance
+
+    def __repr__(self) -> str:
+        return f"GaussianPrediction({self.label!r}, points {self._shape})"
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        variance = np.maximum(np.diag(self.covariance), 0.0)  # rounding may leave a certain value below zero
+        return self._mean, np.sqrt(variance).reshape(self._shape)
+
+    def _compute_quantiles(self, wanted: list[float]) -> list[np.ndarray]:
+        return [self.mean + norm.ppf(p) * self.sd for p in wanted]
+
+    def _sample(self, part: slice) -> np.ndarray:
+        variances, directions = np.linalg.eigh(self.covariance)
+        unit = np.random.default_rng(0).standard_normal((GAUSSIAN_DRAWS, self._size))
+        draws = self._mean.ravel() + (unit * np.sqrt(np.maximum(variances, 0.0))) @ directions.T
+        return draws[None, :, part]

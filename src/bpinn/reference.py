@@ -8,37 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from scipy.stats import norm
 
 from bpinn.errors import InputError
-from bpinn.evaluation import Evaluation
+from bpinn.located import Located, Stacked
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
+from bpinn.prediction import GaussianPrediction
 from bpinn.problem import Problem
 from bpinn.quantities import Quantity, label
 
 AFFINE = 1e-9  # relative departure from a straight line that is taken for rounding
-
-
-@dataclass(frozen=True)
-class GaussianPrediction:
-    """A quantity that is normally distributed at each point: ``mean``, ``sd`` and ``covariance``."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    at: dict[str, np.ndarray]
-    label: str
-
-    @property
-    def sd(self) -> np.ndarray:
-        return np.sqrt(np.diag(self.covariance)).reshape(self.mean.shape)
-
-    def interval(self, p: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper end of the central interval that holds the quantity with probability ``p``."""
-        if not 0 < p < 1:
-            raise InputError(f"interval: p must lie between 0 and 1, such as 0.95, got {p!r}")
-        reach = norm.ppf(0.5 + p / 2) * self.sd
-        return self.mean - reach, self.mean + reach
 
 
 @dataclass(frozen=True)
@@ -56,25 +35,13 @@ class GaussianPosterior:
     def predict(self, quantity: Quantity, at: Mapping[str, Any]) -> GaussianPrediction:
         """The exact posterior of a quantity at points; it must be linear in the parameters."""
         where = f"predict {label(quantity)!r}"
-        names = self.problem.names
-        legs = names.legs(quantity, where)
-        fixed = {c for leg in legs for c, _ in leg.fixed}
-        needed = [c for c in names.coordinates_of(legs[0].equation) if c not in fixed]
-        points, shape = self.problem.place(at, needed, where)
-        count = int(np.prod(shape))
+        located = Located.of(self.problem, quantity, at, where)
         with jax.enable_x64(True):
-            evaluation = Evaluation.of(self.problem, [(leg.equation, count) for leg in legs], where)
-            places = [points | {c: np.full(count, v) for c, v in leg.fixed} for leg in legs]
-            prepared, parameters = evaluation.prepare(places), Parameters(self.problem)
-
-            def value(z: jax.Array) -> jax.Array:
-                parts = evaluation(*parameters.split(z), prepared)
-                return sum(leg.sign * part for leg, part in zip(legs, parts, strict=True))  # type: ignore[return-value]
-
-            matrix, offset = _affine(value, len(self.mean), where)
-        mean = matrix @ self.mean + offset
-        shaped = {c: a.reshape(shape) for c, a in points.items()}
-        return GaussianPrediction(mean.reshape(shape), matrix @ self.covariance @ matrix.T, shaped, label(quantity))
+            values = Stacked(self.problem, [located])
+            prepared = values.prepare()
+            matrix, offset = _affine(lambda z: values.one(z, prepared), len(self.mean), where)
+        mean = (matrix @ self.mean + offset).reshape(located.shape)
+        return GaussianPrediction(mean, matrix @ self.covariance @ matrix.T, located.at, located.label)
 
     def sample(self, seed: int, n: int) -> np.ndarray:
         """Independent draws of ``z``, shape (n, dim)."""

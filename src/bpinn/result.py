@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from bpinn import diagnostics
 from bpinn.errors import InputError
-from bpinn.evaluation import Evaluation
+from bpinn.located import Located, measured
 from bpinn.methods import Method
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior, monitored
@@ -23,9 +21,6 @@ from bpinn.quantities import Quantity, label
 
 if TYPE_CHECKING:
     import xarray as xr
-
-CHUNK_BYTES = 64 * 2**20  # of hidden-layer activations evaluated at once in a prediction
-DRAWS_AT_ONCE = 32
 
 
 class Summary:
@@ -168,49 +163,20 @@ class Result:
             ``band = result.predict("u", {"x": grid}); low, high = band.interval(0.95)``
         """
         where = f"predict {label(quantity)!r}"
-        if isinstance(quantity, str) and quantity in self.problem.sensors and not self._is_name(quantity):
-            sensors = quantity
-            quantity = self.problem.sensors[quantity].quantity
-            noise = sensors if noise is True else noise
-        legs = self.problem.names.legs(quantity, where)
-        fixed = {c for leg in legs for c, _ in leg.fixed}
-        needed = [c for c in self.problem.names.coordinates_of(legs[0].equation) if c not in fixed]
-        points, shape = self.problem.place({} if at is None else at, needed, where)
-        size = int(np.prod(shape))
-        if size == 0:
-            raise InputError(f"{where}: no points; give at least one")
+        itself = measured(self.problem, quantity, where)
+        if itself is not quantity:  # it was the name of sensors
+            quantity, noise = itself, quantity if noise is True else noise  # type: ignore[assignment]
+        located = Located.of(self.problem, quantity, at, where)
         scatter = self._scatter(quantity, noise, where)
         chains, draws, _ = self.z.shape
-        itemsize = self.z.dtype.itemsize
-        width = max((max(f.hidden, default=1) for f in self.problem.fields.values() if hasattr(f, "hidden")), default=1)
-        chunk = max(1, min(size, CHUNK_BYTES // (DRAWS_AT_ONCE * width * 4 * itemsize)))
-        evaluation = Evaluation.of(self.problem, [(leg.equation, chunk) for leg in legs], where)
-        signs = tuple(leg.sign for leg in legs)
         flat = self.z.reshape(chains * draws, -1)
 
         def evaluate(part: slice) -> np.ndarray:
-            count = part.stop - part.start
-            rows = np.minimum(np.arange(part.start, part.start + chunk), size - 1)  # the last chunk is padded
-            places = [
-                {c: a[rows] for c, a in points.items()} | {c: np.full(chunk, v) for c, v in leg.fixed} for leg in legs
-            ]
-            prepared = evaluation.prepare(places)
-            batches = [
-                _evaluate_draws(evaluation, self._parameters, signs, _padded(flat, i), prepared)[: len(flat) - i]
-                for i in range(0, len(flat), DRAWS_AT_ONCE)
-            ]
-            values = np.concatenate(batches)[:, :count].reshape(chains, draws, count)
+            values = located.evaluate(flat, part).reshape(chains, draws, -1)
             return values if scatter is None else scatter(values, np.random.default_rng([seed, part.start]))
 
-        at_shaped = {c: a.reshape(shape) for c, a in points.items()}
-        return Prediction(evaluate, chunk, shape, chains, draws, itemsize, at_shaped, label(quantity))
-
-    def _is_name(self, name: str) -> bool:
-        try:
-            self.problem.names.resolve(name, "")
-        except InputError:
-            return False
-        return True
+        itemsize = self.z.dtype.itemsize
+        return Prediction(evaluate, located.chunk, located.shape, chains, draws, itemsize, located.at, located.label)
 
     def _scatter(self, quantity: Quantity, noise: bool | str | float, where: str) -> Any:
         """A function that adds the noise of new readings to draws, or None."""
@@ -269,21 +235,3 @@ def _scalar_labels(problem: Problem) -> list[str]:
         shape = prior.shape()
         labels += [name] if shape == () else [f"{name}[{i}]" for i in range(shape[0])]
     return labels
-
-
-def _padded(flat: np.ndarray, start: int) -> np.ndarray:
-    """DRAWS_AT_ONCE draws from ``start``, the last one repeated where they run out."""
-    part = flat[start : start + DRAWS_AT_ONCE]
-    missing = DRAWS_AT_ONCE - len(part)
-    return part if not missing else np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-
-
-@partial(jax.jit, static_argnames=("evaluation", "parameters", "signs"))
-def _evaluate_draws(
-    evaluation: Evaluation, parameters: Parameters, signs: tuple[float, ...], z: jax.Array, prepared: Any
-) -> jax.Array:
-    def one(z: jax.Array) -> jax.Array:
-        values = evaluation(*parameters.split(z), prepared)
-        return jnp.sum(jnp.stack([sign * v for sign, v in zip(signs, values, strict=True)]), axis=0)
-
-    return jax.vmap(one)(z)

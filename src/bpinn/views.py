@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bpinn.errors import InputError
+from bpinn.located import measured
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
@@ -93,17 +94,6 @@ def view(
         shown &= (places[c] >= low) & (places[c] <= high)
     places = {c: a[shown] for c, a in places.items()}
     return View(where, called, prediction, needed, truth, places, values[shown], sd[shown], noise is not False)
-
-
-def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
-    """The quantity itself, also when it is given as the name of sensors."""
-    try:
-        problem.names.legs(quantity, where)
-    except InputError:
-        if not isinstance(quantity, str) or quantity not in problem.sensors:
-            raise
-        return problem.sensors[quantity].quantity
-    return quantity
 
 
 def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:

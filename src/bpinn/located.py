@@ -1,0 +1,160 @@
+"""A quantity at points: from what a user asks for to its values for many parameter vectors.
+
+Predictions from draws, from the prior and in closed form all evaluate through here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.evaluation import Evaluation
+from bpinn.parameters import Parameters
+from bpinn.problem import Problem, Readings
+from bpinn.quantities import Leg, Quantity, label, trace_equation
+
+CHUNK_BYTES = 64 * 2**20  # of hidden-layer activations evaluated at once
+DRAWS_AT_ONCE = 32
+
+
+def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
+    """The quantity itself, also when it is given as the name of sensors."""
+    try:
+        problem.names.legs(quantity, where)
+    except InputError:
+        if not isinstance(quantity, str) or quantity not in problem.sensors:
+            raise
+        return problem.sensors[quantity].quantity
+    return quantity
+
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """A quantity at points: ``points`` are flat positions by coordinate, ``shape`` is what they had."""
+
+    problem: Problem
+    where: str
+    label: str
+    legs: tuple[Leg, ...]
+    points: dict[str, np.ndarray]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None, where: str) -> "Located":
+        quantity = measured(problem, quantity, where)
+        legs = problem.names.legs(quantity, where)
+        fixed = {c for leg in legs for c, _ in leg.fixed}
+        needed = [c for c in problem.names.coordinates_of(legs[0].equation) if c not in fixed]
+        points, shape = problem.place({} if at is None else at, needed, where)
+        if not np.prod(shape):
+            raise InputError(f"{where}: no points; give at least one")
+        located = cls(problem, where, label(quantity), legs, points, shape)
+        for leg in legs:  # what is wrong with an equation is said now, not when its values are asked for
+            shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
+            trace_equation(leg.equation, located.chunk, shapes, where)
+        return located
+
+    @classmethod
+    def of_readings(cls, problem: Problem, readings: Readings) -> "Located":
+        """What sensors read, where they read it."""
+        where = f"sensors {readings.name!r}"
+        return cls(problem, where, readings.name, readings.legs, readings.at, readings.values.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def at(self) -> dict[str, np.ndarray]:
+        """The positions in their shape."""
+        return {c: a.reshape(self.shape) for c, a in self.points.items()}
+
+    def places(self, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """Positions of each leg at some of the points, the fixed coordinates filled in."""
+        at = {c: a[rows] for c, a in self.points.items()}
+        return [at | {c: np.full(len(rows), v) for c, v in leg.fixed} for leg in self.legs]
+
+    @cached_property
+    def chunk(self) -> int:
+        """How many points are evaluated at once."""
+        return max(1, min(self.size, CHUNK_BYTES // (DRAWS_AT_ONCE * bytes_of_a_point(self.problem))))
+
+    @cached_property
+    def values(self) -> "Stacked":
+        """The values at ``chunk`` points: one compiled function serves all chunks."""
+        return Stacked(self.problem, [self], [self.chunk])
+
+    def prepare(self, part: slice) -> Any:
+        """Arrays for the points of a slice, the last of all repeated up to ``chunk``."""
+        return self.values.prepare([np.minimum(np.arange(part.start, part.start + self.chunk), self.size - 1)])
+
+    def evaluate(self, z: np.ndarray, part: slice) -> np.ndarray:
+        """Values for each row of ``z`` at a slice of at most ``chunk`` points, shape (rows, points)."""
+        prepared = self.prepare(part)
+        batches = [
+            self.values(padded(z[i : i + DRAWS_AT_ONCE], DRAWS_AT_ONCE), prepared)[: len(z) - i]
+            for i in range(0, len(z), DRAWS_AT_ONCE)
+        ]
+        return np.concatenate(batches)[:, : part.stop - part.start]
+
+    def slices(self) -> list[slice]:
+        return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
+
+
+class Stacked:
+    """Quantities one after another as one vector, a function of ``z`` and of the points given to `prepare`.
+
+    Equal for stacks that compute the same thing, so that it can be a static argument of compiled functions.
+    """
+
+    def __init__(self, problem: Problem, quantities: Sequence[Located], counts: Sequence[int] | None = None):
+        self.quantities = tuple(quantities)
+        counts = [q.size for q in quantities] if counts is None else counts
+        tasks = [(leg.equation, n) for q, n in zip(quantities, counts, strict=True) for leg in q.legs]
+        self.evaluation = Evaluation.of(problem, tasks, quantities[-1].where)
+        self.parameters = Parameters(problem)
+        self.signs = tuple(tuple(leg.sign for leg in q.legs) for q in quantities)
+        self.key = (self.evaluation.key, self.parameters.key, self.signs)
+        self._hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stacked) and self.key == other.key
+
+    def prepare(self, rows: Sequence[np.ndarray] | None = None) -> Any:
+        """Arrays for these of each quantity's points, all of them unless said."""
+        rows = [np.arange(q.size) for q in self.quantities] if rows is None else rows
+        return self.evaluation.prepare([p for q, r in zip(self.quantities, rows, strict=True) for p in q.places(r)])
+
+    def one(self, z: Array, prepared: Any) -> Array:
+        """All values for one ``z``."""
+        values = iter(self.evaluation(*self.parameters.split(z), prepared))
+        return jnp.concatenate([sum(sign * next(values) for sign in signs) for signs in self.signs])
+
+    def __call__(self, z: Any, prepared: Any) -> Array:
+        """All values for each row of ``z``."""
+        return _evaluate(self, z, prepared)
+
+
+@partial(jax.jit, static_argnames="stacked")
+def _evaluate(stacked: Stacked, z: Array, prepared: Any) -> Array:
+    return jax.vmap(lambda row: stacked.one(row, prepared))(z)
+
+
+def bytes_of_a_point(problem: Problem) -> int:
+    """About what the widest layer takes at one point for one draw, with a few derivatives."""
+    width = max((max(f.hidden, default=1) for f in problem.fields.values() if hasattr(f, "hidden")), default=1)
+    return 4 * width * jnp.dtype(jnp.result_type(float)).itemsize
+
+
+def padded(rows: Any, count: int) -> Any:
+    """``count`` rows, the last one repeated where they run out."""
+    return rows if len(rows) == count else rows[np.minimum(np.arange(count), len(rows) - 1)]
