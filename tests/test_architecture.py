@@ -9,10 +9,10 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "located", "posterior", "prediction", "reference",
+    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
     "methods.base", "methods.start", "methods.hamiltonian",
     "methods.hmc", "methods.nuts", "methods", "sampling", "diagnostics", "progress",
-    "storage", "result", "inference", "paper.problems", "paper", "views", "plot",
+    "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 import bpinn as bp
 from bpinn.diagnostics import ess_of
+from bpinn.prediction import GaussianPrediction
 
 KL = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
 
@@ -111,3 +112,140 @@ def test_a_nonlinear_quantity_has_no_exact_prediction():
     posterior = bp.reference.exact(bp.paper.poisson_1d(surrogate=KL).problem)
     with pytest.raises(bp.InputError, match="not linear"):
         posterior.predict(lambda u: jnp.sin(u), {"x": [0.0]})
+
+
+def check_gp_against_exact(problem, quantity, at, draws=100_000):
+    """Within 4.5 standard errors of the estimated covariance.
+
+    With prior covariance C, readings y, K = C + noise^2 and E the relative error of the estimate (entries of variance
+    at most 2 / draws for normal draws), a mean moves by a' E b with |a| <= sd and |b|^2 <= y' K^-1 y, and a variance
+    by a' E a. So its error does not depend on how singular C is. y' K^-1 y is the misfit at the posterior mean.
+    """
+    posterior = bp.reference.exact(problem)
+    exact, found = posterior.predict(quantity, at), bp.reference.gp(problem, quantity, at, draws=draws)
+    centre, sd = bp.reference._prior(bp.Posterior(problem).model.parameters)
+    misfit = np.sum(((posterior.mean - centre) / sd) ** 2)
+    for r in problem.readings:
+        fit = posterior.predict(problem.sensors[r.name].quantity, r.at).mean
+        misfit += np.sum(((r.values - fit) / r.noise) ** 2)
+    assert np.max(np.abs(found.mean - exact.mean) / exact.sd) < 4.5 * np.sqrt((2 * misfit + 1) / draws)
+    assert np.max(np.abs(found.sd / exact.sd - 1)) < 4.5 / np.sqrt(2 * draws)
+    scale = np.outer(exact.sd, exact.sd)
+    np.testing.assert_allclose(found.covariance / scale, exact.covariance / scale, atol=4.5 * np.sqrt(2 / draws))
+
+
+@pytest.mark.parametrize("quantity", ["u", "u_x", "f"])
+@pytest.mark.parametrize("noise", [0.1, 0.01])
+def test_gp_agrees_with_the_exact_posterior(noise, quantity):
+    problem = bp.paper.poisson_1d(noise=noise, surrogate=KL).problem
+    check_gp_against_exact(problem, quantity, {"x": np.linspace(-0.7, 0.7, 9)})
+
+
+def line(**changes):
+    """A network without hidden layers, an equation with an unknown and a coordinate, and a mean that is not zero."""
+    options = {
+        "domain": {"x": (0.0, 1.0)},
+        "fields": {"u": bp.MLP(hidden=())},
+        "unknowns": {"c": dist.Normal(2.0, 0.5)},
+        "sensors": {
+            "u": bp.Sensors("u", {"x": [0.1, 0.9]}, [0.3, 0.8], noise=[0.1, 0.3]),
+            "f": bp.Sensors(lambda u, u_x, x, c: u_x - x * u + 3 * c + 1, {"x": [0.2, 0.7]}, [7.0, 6.5], noise=0.2),
+            "ring": bp.Sensors(bp.Periodic("u", along="x"), values=0.4, noise=0.5),
+        },
+    }
+    return bp.Problem(**(options | changes))
+
+
+@pytest.mark.parametrize("quantity", ["u", lambda u, c: u + c, "ring"], ids=["u", "with an unknown", "ring"])
+def test_gp_of_a_linear_network(quantity):
+    at = {} if quantity == "ring" else {"x": np.array([[0.0, 0.5], [0.8, 1.0]])}
+    check_gp_against_exact(line(), quantity, at)
+
+
+def test_gp_is_reproducible_by_seed():
+    one, same, other = (bp.reference.gp(line(), at={"x": [0.5]}, draws=2000, seed=s) for s in (0, 0, 1))
+    assert one.mean == same.mean
+    assert one.sd == same.sd
+    assert one.mean != other.mean
+
+
+def test_gp_of_one_of_several_fields():
+    """Fields that share no readings stay independent, up to the error of the estimate."""
+    pair = {"u": bp.MLP(hidden=()), "v": bp.MLP(hidden=())}
+    sensors = {"u": bp.Sensors("u", {"x": [0.0, 1.0]}, [1.0, 2.0], 0.1)}
+    problem = bp.Problem({"x": (0.0, 1.0)}, pair, sensors)
+    band = bp.reference.gp(problem, "v", {"x": [0.0]}, draws=20_000)
+    assert abs(band.mean[0]) < 4.5 * np.sqrt((1 + 2 + 1) / 20_000)
+    assert band.sd[0] == pytest.approx(1.0, abs=4.5 / np.sqrt(2 * 20_000) + 2 / 20_000)
+
+
+def test_a_gaussian_prediction_is_a_prediction():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((6, 6))
+    mean, covariance = rng.standard_normal((2, 3)), root @ root.T
+    band = GaussianPrediction(mean, covariance, {"x": np.zeros((2, 3))}, "u")
+    assert isinstance(band, bp.Prediction)
+    np.testing.assert_array_equal(band.mean, mean)
+    np.testing.assert_allclose(band.sd.ravel() ** 2, np.diag(covariance))
+    normal = stats.norm(band.mean, band.sd)
+    np.testing.assert_allclose(band.quantile(0.3), normal.ppf(0.3))
+    np.testing.assert_allclose(band.interval(0.9), normal.interval(0.9))
+    draws = band.draws
+    assert draws.shape == (1, 1000, 2, 3)
+    np.testing.assert_array_equal(draws, GaussianPrediction(mean, covariance, band.at, "u").draws)
+    scaled = (draws[0] - mean).reshape(1000, 6) / band.sd.ravel()
+    assert np.max(np.abs(scaled.mean(axis=0))) < 4 / np.sqrt(1000)
+    correlation = covariance / np.outer(band.sd, band.sd)
+    np.testing.assert_allclose(scaled.T @ scaled / 1000, correlation, atol=4 * np.sqrt(2 / 1000))
+    with pytest.raises(bp.InputError, match="p must lie between 0 and 1"):
+        band.interval(95)
+
+
+def equation(function, **unknowns):
+    sensors = {"f": bp.Sensors(function, {"x": [0.2, 0.7]}, 0.0, noise=0.2)}
+    return line(sensors=sensors, unknowns=unknowns)
+
+
+def measured(**options):
+    return line(sensors={"u": bp.Sensors("u", {"x": [0.2, 0.7]}, 0.0, **options)})
+
+
+NO_GP = {
+    "nonlinear": (lambda: equation(lambda u: jnp.sin(u)), {}, r"gp: sensors 'f': <lambda> is not linear in fields and derivatives; use bp.infer"),
+    "quadratic": (lambda: equation(lambda u, u_x: u * u_x), {}, r"not linear in fields"),
+    "a kink": (lambda: equation(lambda u: jnp.abs(u)), {}, r"not linear in fields"),
+    "slightly nonlinear": (lambda: equation(lambda u, u_xx: u_xx + 1e-6 * u**3), {}, r"not linear in fields"),
+    "unknown times field": (
+        lambda: equation(lambda u, k: k * u, k=dist.Normal()), {},
+        r"gp: sensors 'f': <lambda> is not linear in the fields and the unknown k together; use bp.infer, or a number instead of k",
+    ),
+    "nonlinear unknown": (lambda: equation(lambda u, k: u + k**2, k=dist.Normal()), {}, r"and the unknown k together"),
+    "nonlinear quantity": (line, {"quantity": lambda u: u**2}, r"gp '<lambda>': <lambda> is not linear"),
+    "inferred noise": (lambda: measured(noise=dist.HalfNormal(1.0)), {}, r"gp: the noise of sensors 'u' is not normal with a known"),
+    "student": (lambda: measured(noise=0.1, likelihood="student_t"), {}, r"gp: the noise of sensors 'u' is not normal"),
+    "positive": (lambda: line(fields={"u": bp.MLP(hidden=(), positive=True)}), {}, r"gp: field 'u' is positive"),
+    "no sensors": (lambda: line(sensors=None), {}, r"gp: the problem has no sensors; add sensors="),
+    "no problem": (lambda: "problem", {}, r"gp: expected a bp.Problem first, got str"),
+    "few draws": (line, {"draws": 999}, r"gp: draws must be a whole number of at least 1000, got 999"),
+    "float draws": (line, {"draws": 1e5}, r"gp: draws must be a whole number of at least 1000, got 100000.0"),
+    "draws are True": (line, {"draws": True}, r"gp: draws must be a whole number"),
+    "seed": (line, {"seed": -1}, r"gp 'u': seed must be a whole number, zero or more, got -1"),
+    "no quantity": (lambda: line(fields={"u": bp.MLP(), "v": bp.MLP()}), {"quantity": None}, r"gp: the problem has the fields u, v; say which"),
+    "no points": (line, {"at": None}, r"gp 'u': no positions for x; add them to at"),
+    "wide unknown": (lambda: equation(lambda u, k: u + k, k=dist.Cauchy()), {}, r"gp: the prior of 'k' has no finite variance"),
+    "more readings than draws": (
+        lambda: line(sensors={"u": bp.Sensors("u", {"x": np.linspace(0, 1, 1000)}, 0.0, 0.1)}), {"draws": 1000},
+        r"gp: the covariance of 1000 readings is singular if estimated from 1000 draws; use more",
+    ),
+    "hardly any noise": (
+        lambda: line(sensors={"u": bp.Sensors("u", {"x": np.linspace(0, 1, 5)}, 0.0, 1e-9)}), {},
+        r"gp: the covariance of the readings, estimated from 1000 draws, is singular; use more draws or a larger noise",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "options", "words"), NO_GP.values(), ids=NO_GP.keys())
+def test_what_gp_cannot_do(make, options, words):
+    with pytest.raises(bp.InputError, match=words) as caught:
+        bp.reference.gp(make(), **({"quantity": "u", "at": {"x": [0.5]}, "draws": 1000} | options))
+    assert "\n" not in str(caught.value)

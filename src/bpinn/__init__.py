@@ -1,6 +1,6 @@
 """Bayesian physics-informed neural networks: differential equations from noisy data, with error bars."""
 
-from bpinn import paper, plot, reference
+from bpinn import paper, plot, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
@@ -33,5 +33,6 @@ __all__ = [
     "load",
     "paper",
     "plot",
+    "prior",
     "reference",
 ]

@@ -1,23 +1,32 @@
-"""Exact answers, where there are any: the closed-form posterior of a linear problem with Gaussian priors."""
+"""Answers to compare with: closed-form posteriors of linear problems.
+
+`exact` is the posterior itself where the priors are Gaussian; `gp` takes the prior of any surrogate for a Gaussian
+process with the same mean and covariance.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from scipy.linalg import solve_triangular
 
 from bpinn.errors import InputError
+from bpinn.evaluation import Task
 from bpinn.located import Located, Stacked
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
+from bpinn.prior import moments
 from bpinn.problem import Problem
-from bpinn.quantities import Quantity, label
+from bpinn.quantities import Coordinate, Quantity, Unknown, label
 
 AFFINE = 1e-9  # relative departure from a straight line that is taken for rounding
+SINGULAR = 1e-13  # smallest squared pivot of a correlation matrix that is trusted
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,8 @@ def exact(problem: Problem) -> GaussianPosterior:
         >>> posterior.mean.shape, posterior.covariance.shape
         ((20,), (20, 20))
     """
-    _check(problem)
+    _check(problem, "exact")
+    _check_normal(problem)
     with jax.enable_x64(True):
         posterior = Posterior(problem)
         model, data = posterior.model, posterior.data
@@ -72,8 +82,7 @@ def exact(problem: Problem) -> GaussianPosterior:
 
         matrix, offset = _affine(predicted, model.dim, "exact")
         prior_mean, prior_sd = _prior(model.parameters)
-    values = np.concatenate([r.values for r in problem.readings])
-    noise = np.concatenate([np.asarray(r.noise) for r in problem.readings])
+    values, noise = _readings(problem)
     design, target = matrix / noise[:, None], (values - offset - matrix @ prior_mean) / noise
     scaled = design * prior_sd  # in units of the prior, so that the system is well scaled
     precision = np.eye(len(prior_sd)) + scaled.T @ scaled
@@ -87,23 +96,152 @@ def exact(problem: Problem) -> GaussianPosterior:
     return GaussianPosterior(problem, mean, covariance, float(log_evidence))
 
 
-def _check(problem: Problem) -> None:
+def gp(
+    problem: Problem,
+    quantity: Quantity | None = None,
+    at: Mapping[str, Any] | None = None,
+    *,
+    draws: int = 100_000,
+    seed: int = 0,
+) -> GaussianPrediction:
+    """The posterior of a quantity as if the prior were a Gaussian process with the same mean and covariance.
+
+    For a network this is the paper's "BNN-GPR": close to the network's own posterior where its layers are wide, and
+    computed without sampling it. The joint mean and covariance of all readings and of the quantity are estimated
+    from draws of the prior, also for derivatives; conditioning on the readings is exact. Equations must be linear in
+    fields, derivatives and unknowns together.
+
+    Arguments:
+        quantity: as in `Result.predict`; the field if there is only one.
+        at: an array for each coordinate.
+        draws: of the prior; estimated means are within about sd * sqrt(readings / draws) of the limit.
+        seed: of the draws.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.Problem(
+        ...     domain={"x": (0.0, 1.0)},
+        ...     fields={"u": bp.MLP(hidden=())},  # u = w x + b
+        ...     sensors={"u": bp.Sensors("u", at={"x": [0.0, 1.0]}, values=[0.0, 1.0], noise=0.1)},
+        ... )
+        >>> bp.reference.gp(problem, at={"x": [0.5]}).mean.round(2).tolist()
+        [0.5]
+    """
+    if not isinstance(draws, int | np.integer) or isinstance(draws, bool) or draws < 1000:
+        raise InputError(f"gp: draws must be a whole number of at least 1000, got {draws!r}")
+    _check(problem, "gp")
+    for name, prior in problem.unknowns.items():
+        if not _has_variance(prior):
+            raise InputError(f"gp: the prior of {name!r} has no finite variance; use bp.infer")
+    if quantity is None:
+        if len(problem.fields) > 1:
+            raise InputError(
+                f"gp: the problem has the fields {', '.join(problem.fields)}; say which quantity is wanted"
+            )
+        (quantity,) = problem.fields
+    asked = Located.of(problem, quantity, at, f"gp {label(quantity)!r}")
+    read = [Located.of_readings(problem, readings) for readings in problem.readings]
+    for located in read:
+        _check_linear(located, f"gp: {located.where}")
+    _check_linear(asked, asked.where)
+    values, noise = _readings(problem)
+    count = len(values)
+    if count >= draws:
+        raise InputError(
+            f"gp: the covariance of {count} readings is singular if estimated from {draws} draws; use more"
+        )
+    mean, covariance = moments(problem, [*read, asked], int(draws), seed)
+    if not np.all(np.isfinite(covariance)):
+        raise InputError("gp: draws of the prior are not finite at all points; the prior is too wide for the equations")
+    scale = 1 / np.sqrt(np.diag(covariance)[:count] + noise**2)
+    correlation = scale[:, None] * (covariance[:count, :count] + np.diag(noise**2)) * scale
+    try:
+        factor = np.linalg.cholesky(correlation)
+    except np.linalg.LinAlgError:
+        factor = np.zeros((1, 1))
+    if np.min(np.diag(factor)) ** 2 < SINGULAR:
+        raise InputError(
+            f"gp: the covariance of the readings, estimated from {draws} draws, is singular; "
+            "use more draws or a larger noise"
+        )
+    cross = solve_triangular(factor, scale[:, None] * covariance[:count, count:], lower=True)
+    residual = solve_triangular(factor, scale * (values - mean[:count]), lower=True)
+    posterior_mean = (mean[count:] + cross.T @ residual).reshape(asked.shape)
+    return GaussianPrediction(posterior_mean, covariance[count:, count:] - cross.T @ cross, asked.at, asked.label)
+
+
+def _check(problem: Problem, where: str) -> None:
+    if not isinstance(problem, Problem):
+        raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}")
     if not problem.readings:
-        raise InputError("exact: the problem has no sensors; add sensors=")
+        raise InputError(f"{where}: the problem has no sensors; add sensors=")
     for name, field in problem.fields.items():
         if field.positive:
-            raise InputError(f"exact: field {name!r} is positive, so its posterior is not Gaussian; use bp.infer")
+            raise InputError(f"{where}: field {name!r} is positive, so its posterior is not Gaussian; use bp.infer")
+    for readings in problem.readings:
+        if readings.noise is None or readings.likelihood != "normal":
+            raise InputError(
+                f"{where}: the noise of sensors {readings.name!r} is not normal with a known standard deviation; "
+                "use bp.infer"
+            )
+
+
+def _check_normal(problem: Problem) -> None:
     for name, prior in problem.unknowns.items():
         base = prior.base_dist if isinstance(prior, dist.Independent | dist.ExpandedDistribution) else prior
         base = base.base_dist if isinstance(base, dist.ExpandedDistribution) else base
         if not isinstance(base, dist.Normal):
             raise InputError(f"exact: the prior of {name!r} is {type(base).__name__}, not normal; use bp.infer")
-    for readings in problem.readings:
-        if readings.noise is None or readings.likelihood != "normal":
-            raise InputError(
-                f"exact: the noise of sensors {readings.name!r} is not normal with a known standard deviation; "
-                "use bp.infer"
-            )
+
+
+def _has_variance(prior: dist.Distribution) -> bool:
+    try:
+        return bool(np.all(np.isfinite(prior.variance)))
+    except NotImplementedError:  # it cannot say
+        return True
+
+
+def _check_linear(located: Located, where: str) -> None:
+    """Each equation is tried, in double precision, as a function of the fields, derivatives and unknowns it names."""
+    with jax.enable_x64(True):
+        tasks = Stacked(located.problem, [located]).evaluation.tasks
+        for leg, task, at in zip(located.legs, tasks, located.places(np.arange(located.size)), strict=True):
+            priors = {r: located.problem.unknowns[r.name] for r in task.references if isinstance(r, Unknown)}
+            known = {r: at[r.name] for r in task.references if isinstance(r, Coordinate)}
+            given = {r: prior.sample(jax.random.key(0)) for r, prior in priors.items()}
+            if not _is_straight(task, known | given, located.size):
+                raise InputError(f"{where}: {leg.equation.label} is not linear in fields and derivatives; use bp.infer")
+            if not _is_straight(task, known, located.size, {r: prior.shape() for r, prior in priors.items()}):
+                names = ", ".join(r.name for r in priors)
+                raise InputError(
+                    f"{where}: {leg.equation.label} is not linear in the fields and the unknown {names} together; "
+                    f"use bp.infer, or a number instead of {names}"
+                )
+
+
+def _is_straight(task: Task, known: dict, count: int, shapes: Mapping = MappingProxyType({})) -> bool:
+    """Whether an equation is affine in everything that is not known: each is an array over points unless in shapes."""
+    moving = [r for r in task.references if r not in known]
+
+    def value(values: list[jax.Array]) -> jax.Array:
+        everything = known | dict(zip(moving, values, strict=True))
+        return task([everything[r] for r in task.references])
+
+    rng, zeros = np.random.default_rng(0), [jnp.zeros(shapes.get(r, (count,))) for r in moving]
+    origin = value(zeros)
+    for scale in (0.3, 3.0, 30.0):
+        step = [jnp.asarray(scale * rng.standard_normal(a.shape)) for a in zeros]
+        there, slope = value(step), jax.jvp(value, (zeros,), (step,))[1]
+        size = max(float(jnp.max(jnp.abs(a))) for a in (origin, there, slope))
+        if not bool(jnp.all(jnp.abs(there - origin - slope) <= AFFINE * size)):
+            return False
+    return True
+
+
+def _readings(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """All values and their noise, one after another."""
+    values = np.concatenate([r.values for r in problem.readings])
+    return values, np.concatenate([np.asarray(r.noise) for r in problem.readings])
 
 
 def _prior(parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,7 @@ class View:
     values: np.ndarray
     noise: np.ndarray
     noisy: bool
+    mean_label: str = "posterior mean"
 
     @property
     def varying(self) -> list[str]:
@@ -49,8 +50,7 @@ class View:
     @property
     def slice(self) -> str:
         """Where the other coordinates stand: ' (t = 0.5)', or nothing."""
-        fixed = [c for c in self.needed if c not in self.varying]
-        places = ", ".join(f"{math(c)} = {number(self.prediction.at[c].flat[0])}" for c in fixed)
+        places = place({c: self.prediction.at[c].flat[0] for c in self.needed if c not in self.varying})
         return f" ({places})" if places else ""
 
     def check_varying(self, wanted: int) -> None:
@@ -94,6 +94,18 @@ def view(
         shown &= (places[c] >= low) & (places[c] <= high)
     places = {c: a[shown] for c, a in places.items()}
     return View(where, called, prediction, needed, truth, places, values[shown], sd[shown], noise is not False)
+
+
+def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
+    """A prediction by itself: no problem is known, so there are no readings to show."""
+    needed, none = tuple(prediction.at), np.empty(0)
+    if isinstance(truth, Truth):
+        truth = truth.functions
+    if isinstance(truth, Mapping):
+        truth = truth.get(prediction.label)
+    truth = None if truth is None else _truth_values(truth, prediction, needed, where)
+    at = dict.fromkeys(needed, none)
+    return View(where, prediction.label, prediction, needed, truth, at, none, none, False, mean_label="mean")
 
 
 def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
@@ -194,6 +206,11 @@ def math(name: str) -> str:
     below = subscript or index or ""
     below = below.replace("_", r"\_") if len(below) < 4 else rf"\mathrm{{{below}}}".replace("_", r"\_")
     return f"${letter}_{{{below}}}$" if below else f"${letter}$"
+
+
+def place(at: Mapping[str, float]) -> str:
+    """Coordinates with their values: 'x = 0.5, t = 1'."""
+    return ", ".join(f"{math(c)} = {number(value)}" for c, value in at.items())
 
 
 def number(value: float) -> str:

@@ -1,0 +1,187 @@
+"""How figures look: the palette, the layout of panels, and each kind of panel."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bpinn import views
+from bpinn.checks import numbers
+from bpinn.diagnostics import rhat_of
+from bpinn.errors import InputError
+from bpinn.result import Result
+
+BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe and Ito's palette
+CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
+VALUES, ERRORS = "viridis", "cividis"  # colour maps of a quantity, and of its sd and error
+STYLE = {
+    "font.size": 10,
+    "axes.labelsize": 11,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "figure.dpi": 150,
+    "text.usetex": False,  # names have underscores
+}
+ALONE, BESIDE, FLAT, SQUARE = (5.2, 3.2), (3.5, 2.8), (5.2, 2.0), (4.4, 3.6)  # inches of a panel
+
+Draw = Callable[[Axes], None]  # draws one panel
+
+
+def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float]) -> Figure:
+    """The panels row by row (None leaves a gap), below one legend with each label once."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    width, height = ALONE if size == BESIDE and len(panels) == 1 else size
+    entries: dict[str, Any] = {}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+        for i, draw in enumerate(panels):
+            if draw is None:
+                continue
+            ax = figure.add_subplot(rows, columns, i + 1)
+            # ticks are made when the figure is drawn, and would not know of our style then
+            ax.tick_params(labelsize=9)
+            ax.locator_params(nbins=6)
+            draw(ax)
+            for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
+                entries.setdefault(text, handle)
+        fit = max(1, int(columns * width / 1.3))
+        if entries:
+            figure.legend(entries.values(), entries, loc="outside upper center", ncols=fit, columnspacing=1.4)
+    return figure
+
+
+def draw_band(ax: Axes, view: views.View, p: float) -> None:
+    (along,) = view.varying
+    x = view.prediction.at[along].ravel()
+    order = np.argsort(x, kind="stable")
+    if not view.certain:
+        low, high = (end.ravel()[order] for end in view.prediction.interval(p))
+        text = f"{100 * p:g}% of new readings" if view.noisy else f"{100 * p:g}% interval"
+        ax.fill_between(x[order], low, high, color=BLUE, alpha=0.25, lw=0, label=text)
+    ax.plot(x[order], view.prediction.mean.ravel()[order], color=BLUE, label=view.mean_label)
+    if view.truth is not None:
+        ax.plot(x[order], view.truth.ravel()[order], color=BLACK, ls="--", lw=1.2, label="truth")
+    if view.values.size:
+        dots: Any = {"fmt": "o", "ms": 3.5, "mew": 0, "color": ORANGE, "elinewidth": 1.0, "zorder": 3}
+        ax.errorbar(view.at[along], view.values, view.noise, label="readings", **dots)
+    ax.set(xlabel=views.math(along) + view.slice, ylabel=views.math(view.label))
+    ax.margins(x=0.02)
+
+
+def map_panels(view: views.View) -> dict[str, Draw]:
+    """Mean, sd, truth and error by these names; values share one scale, and errors another."""
+    mean, sd, truth = view.prediction.mean, view.prediction.sd, view.truth
+    shown = {"mean": mean} if view.certain else {"mean": mean, "sd": sd}
+    if truth is not None:
+        shown |= {"truth": truth, "|mean − truth|": np.abs(mean - truth)}
+    values = np.stack([a for name, a in shown.items() if name in ("mean", "truth")])
+    errors = np.stack([np.zeros_like(mean), *(a for name, a in shown.items() if name not in ("mean", "truth"))])
+    ranges = {VALUES: (np.nanmin(values), np.nanmax(values)), ERRORS: (0.0, np.nanmax(errors))}
+    panels: dict[str, Draw] = {}
+    for name, array in shown.items():
+        cmap = VALUES if name in ("mean", "truth") else ERRORS
+        panels[name] = partial(_draw_map, view=view, name=name, values=array, cmap=cmap, limits=ranges[cmap])
+    return panels
+
+
+def _draw_map(
+    ax: Axes, view: views.View, name: str, values: np.ndarray, cmap: str, limits: tuple[float, float]
+) -> None:
+    x, y = view.varying
+    points = [np.squeeze(view.prediction.at[c]) for c in (x, y)]
+    style: Any = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "shading": "gouraud", "rasterized": True}
+    mesh = ax.pcolormesh(*points, np.squeeze(values), **style)
+    if name in ("mean", "sd") and view.values.size:
+        ax.plot(view.at[x], view.at[y], "o", ms=3.5, c=ORANGE, mec="white", mew=0.5, clip_on=False, label="readings")
+    wide, tall = (np.ptp(a) for a in points)
+    if 0.5 <= wide / tall <= 2:
+        ax.set_aspect("equal")
+    ax.set(xlabel=views.math(x), ylabel=views.math(y), title=f"{views.math(view.label)}: {name}{view.slice}")
+    colour_bar(ax, mesh)
+
+
+def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
+    panels: list[Draw] = []
+    for scalar in views.scalars(result):
+        truth = None
+        if scalar.owner in known:
+            value = numbers(known[scalar.owner], f"truth of {scalar.owner!r}")
+            wanted = result.draws(scalar.owner).shape[2:]
+            if value.shape != wanted:
+                raise InputError(f"truth of {scalar.owner!r}: it has shape {value.shape}, wanted is {wanted}")
+            truth = value.ravel()[scalar.component]
+        panels.append(partial(draw_posterior, scalar=scalar, truth=truth))
+    return panels
+
+
+def draw_posterior(ax: Axes, scalar: views.Scalar, truth: Any = None) -> None:
+    draws = scalar.draws[np.isfinite(scalar.draws)].astype(float)
+    if not draws.size:
+        raise InputError(f"unknowns: {scalar.label!r} has no finite draws; see result.diagnose()")
+    mean, (low, high) = draws.mean(), np.quantile(draws, [0.025, 0.975])
+    title = f"{views.math(scalar.label)} = {views.number(mean)}"
+    if draws.size > 1:
+        heights, edges = np.histogram(draws, bins=min(30, int(np.sqrt(draws.size)) + 1), density=True)
+        # bins beyond the interval are left without width, so that the shade ends where it does
+        ax.stairs(heights, np.clip(edges, low, high), fill=True, color=BLUE, alpha=0.25, lw=0, label="95% interval")
+        ax.stairs(heights, edges, color=BLUE, lw=1.0)
+        title += f" [{views.number(low)}, {views.number(high)}]"
+    ax.axvline(mean, color=BLUE, label="posterior mean")
+    if truth is not None:
+        ax.axvline(float(truth), color=BLACK, ls="--", lw=1.2, label="truth")
+    top, grid = ax.get_ylim()[1], np.linspace(*ax.get_xlim(), 201)
+    density = scalar.prior_density(grid)
+    if density is not None:
+        ax.plot(grid, density, color=GREY, lw=1.0, label="prior")
+    ax.set(xlim=grid[[0, -1]], ylim=(0, top), xlabel=views.math(scalar.label), yticks=[], title=title)
+    ax.spines["left"].set_visible(False)
+
+
+def draw_trace(ax: Axes, name: str, draws: np.ndarray) -> None:
+    for i, chain in enumerate(draws):
+        # many thousand points a line would make a vector figure too large to open
+        style: Any = {"lw": 0.6, "alpha": 0.8, "rasterized": True, "color": CHAINS[i % len(CHAINS)]}
+        ax.plot(chain, label=f"chain {i + 1}", **style)
+    ax.set(xlabel="draw", ylabel=views.math(name), title=rf"$\hat{{R}}$ = {rhat_of(draws):.3f}")
+    ax.margins(x=0)
+
+
+def draw_densities(ax: Axes, name: str, draws: np.ndarray, points: Sequence[str]) -> None:
+    """Draws of shape (draws, points) as outlines of histograms, each with the normal of the same mean and sd."""
+    mean, sd = draws.mean(axis=0), draws.std(axis=0)
+    low, high = np.quantile(draws, [0.002, 0.998])
+    edges, grid = np.linspace(low, high, 61), np.linspace(low, high, 301)
+    for i, place in enumerate(points):
+        # a share of all draws, so that those beyond the edges are not made up for
+        heights = np.histogram(draws[:, i], edges)[0] / (len(draws) * np.diff(edges))
+        ax.stairs(heights, edges, color=CHAINS[i % len(CHAINS)], lw=1.3, label=place)
+    for m, s in zip(mean, sd, strict=True):
+        normal = np.exp(-0.5 * ((grid - m) / s) ** 2) / (s * np.sqrt(2 * np.pi))
+        ax.plot(grid, normal, color=BLACK, ls="--", lw=0.9, label="normal with the same sd")
+    ax.set(xlabel=views.math(name), xlim=(low, high), yticks=[])
+    ax.set_ylim(bottom=0)
+    ax.spines["left"].set_visible(False)
+
+
+def draw_covariance(ax: Axes, x: np.ndarray, values: np.ndarray, along: str, title: str) -> None:
+    mesh = ax.pcolormesh(x, x, values, cmap=VALUES, shading="gouraud", rasterized=True)
+    ax.set_aspect("equal")
+    ax.set(xlabel=views.math(along), ylabel=f"{views.math(along)}′", title=title)
+    colour_bar(ax, mesh)
+
+
+def colour_bar(ax: Axes, mesh: Any) -> None:
+    # an inset is as tall as the panel whatever the aspect
+    bar = ax.get_figure(root=True).colorbar(mesh, cax=ax.inset_axes((1.04, 0, 0.05, 1)))  # type: ignore[union-attr]
+    bar.ax.tick_params(labelsize=9)
+    bar.outline.set_visible(False)

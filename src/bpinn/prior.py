@@ -1,0 +1,104 @@
+"""What a problem says before any readings: draws and covariances of fields, derivatives and equations."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn import located
+from bpinn.errors import InputError
+from bpinn.located import Located, Stacked, bytes_of_a_point, padded
+from bpinn.prediction import Prediction
+from bpinn.problem import Problem
+from bpinn.quantities import Quantity, label
+
+BATCH = 256  # prior draws at once, or fewer where the points are many
+
+
+def predict(
+    problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None = None, *, draws: int = 10_000, seed: int = 0
+) -> Prediction:
+    """The prior of a field, a derivative or an equation at points; sensors, if there are any, are not used.
+
+    Arguments are those of `Result.predict`. The draws are those of ``Posterior.sample_prior(jax.random.key(seed), n)``,
+    made anew from their keys when they are needed.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=(50, 50))})
+        >>> band = bp.prior.predict(problem, "u_x", {"x": [0.0, 0.5, 1.0]}, draws=500)
+        >>> band.draws.shape, band.sd.shape
+        ((1, 500, 3), (3,))
+    """
+    where = f"prior {label(quantity)!r}"
+    keys = _keys(problem, draws, seed, where)
+    at_points = Located.of(problem, quantity, at, where)
+
+    def evaluate(part: slice) -> np.ndarray:
+        batches = list(_batches(at_points.values, at_points.prepare(part), keys, at_points.chunk))
+        return np.concatenate(batches)[None, :, : part.stop - part.start]
+
+    itemsize = jnp.dtype(jnp.result_type(float)).itemsize
+    return Prediction(evaluate, at_points.chunk, at_points.shape, 1, draws, itemsize, at_points.at, at_points.label)
+
+
+def covariance(
+    problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None = None, *, draws: int = 100_000, seed: int = 0
+) -> np.ndarray:
+    """The prior's covariance of a quantity between all pairs of points, shape (points, points), from draws.
+
+    An entry k(x, y) has a standard error of about sqrt((k(x, x) k(y, y) + k(x, y)^2) / draws).
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())})  # u = w x + b
+        >>> bp.prior.covariance(problem, "u", {"x": [0.0, 1.0]}).round(1).tolist()
+        [[1.0, 1.0], [1.0, 2.0]]
+    """
+    at_points = Located.of(problem, quantity, at, f"prior {label(quantity)!r}")
+    return moments(problem, [at_points], draws, seed)[1]
+
+
+def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of quantities at points, one after another, in double precision without holding the draws."""
+    keys = _keys(problem, draws, seed, quantities[-1].where)
+    values = Stacked(problem, quantities)
+    size = sum(q.size for q in quantities)
+    count, mean, scatter = 0, np.zeros(size), np.zeros((size, size))
+    for batch in _batches(values, values.prepare(), keys, size):
+        rows = batch.astype(float)
+        centre = rows.mean(axis=0)
+        rows -= centre
+        shift, total = centre - mean, count + len(rows)
+        # Chan, Golub and LeVeque's update, which does not lose a small spread around a large mean
+        scatter += rows.T @ rows + np.outer(shift, shift) * (count * len(rows) / total)
+        mean += shift * (len(rows) / total)
+        count = total
+    return mean, scatter / (count - 1)
+
+
+def _keys(problem: Problem, draws: int, seed: int, where: str) -> Array:
+    if not isinstance(problem, Problem):
+        raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}")
+    if not isinstance(draws, int | np.integer) or isinstance(draws, bool) or draws < 2:
+        raise InputError(f"{where}: draws must be a whole number of at least 2, got {draws!r}")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"{where}: seed must be a whole number, zero or more, got {seed!r}")
+    return jax.random.split(jax.random.key(int(seed)), int(draws))
+
+
+def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterator[np.ndarray]:
+    """Values for a batch of prior draws after another, each of shape (draws, points)."""
+    one = points * bytes_of_a_point(values.quantities[0].problem)
+    batch = max(1, min(BATCH, len(keys), located.CHUNK_BYTES // one))
+    for i in range(0, len(keys), batch):
+        yield np.asarray(_draw(values, padded(keys[i : i + batch], batch), prepared))[: len(keys) - i]
+
+
+@partial(jax.jit, static_argnames="values")
+def _draw(values: Stacked, keys: Array, prepared: Any) -> Array:
+    return jax.vmap(lambda key: values.one(values.parameters.sample_prior(key), prepared))(keys)

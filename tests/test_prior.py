@@ -1,0 +1,113 @@
+"""Draws and covariances of the prior against known ones, within their Monte-Carlo errors."""
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bpinn as bp
+from bpinn import located, prior
+from bpinn.fields.kernels import exponential_eigenpairs
+
+LINE = bp.Problem(  # u = w x + b
+    domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())}, unknowns={"k": dist.Normal(1000.0, 0.1)}
+)
+DEEP = bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=(8, 8))})
+X = np.linspace(0.0, 1.0, 5)
+DRAWS = 40_000
+
+
+def deviations(found, exact, draws):
+    """In standard errors of a covariance that is estimated from normal draws."""
+    variance = np.diag(exact)
+    return np.abs(found - exact) / np.sqrt((np.outer(variance, variance) + exact**2) / draws)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "exact"),
+    [("u", 1 + np.outer(X, X)), ("u_x", np.ones((5, 5))), (lambda u, u_x, x: u - x * u_x, np.ones((5, 5)))],
+    ids=["u", "u_x", "equation"],
+)
+def test_covariance_of_a_linear_network(quantity, exact):
+    found = prior.covariance(LINE, quantity, {"x": X}, draws=DRAWS)
+    assert found.dtype == float
+    np.testing.assert_array_equal(found, found.T)
+    assert np.max(deviations(found, exact, DRAWS)) < 4
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_covariance_of_a_karhunen_loeve_field_is_its_truncated_sum(order):
+    kernel = bp.Exponential(length=0.3)
+    field = bp.KarhunenLoeve(kernel, terms=6, mean=3.0)
+    problem = bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": field})
+    pairs = exponential_eigenpairs(kernel, (0.0, 1.0), 6)
+    basis = np.sqrt(pairs.values) * np.asarray(pairs.functions(X, order))
+    found = prior.covariance(problem, ("u", "u_x", "u_xx")[order], {"x": X}, draws=DRAWS)
+    assert np.max(deviations(found, basis @ basis.T, DRAWS)) < 4
+
+
+def test_a_small_spread_around_a_large_mean_is_not_lost():
+    """Single-precision sums of squares near 1e6 would leave nothing of a variance of 0.01."""
+    found = prior.covariance(LINE, lambda k: k, {}, draws=DRAWS)
+    assert found.shape == (1, 1)
+    assert abs(found[0, 0] / 0.01 - 1) < 4 * np.sqrt(2 / DRAWS)
+
+
+def test_an_unknown_times_a_derivative():
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, unknowns={"k": dist.Normal(0.0, 1.0)})
+    band = prior.predict(problem, lambda u_x, k: k * u_x, {"x": [0.5]}, draws=DRAWS)
+    assert abs(band.mean[0]) < 4 / np.sqrt(DRAWS)
+    assert abs(band.sd[0] ** 2 - 1) < 4 * np.sqrt(8 / DRAWS)  # the fourth moment of a product of normals is 9
+
+
+def test_periodic_quantities_and_the_names_of_sensors():
+    ring = bp.Sensors(bp.Periodic("u", along="x"), values=0.0, noise=dist.HalfNormal(1.0))
+    problem = bp.Problem({"x": (0.0, 2.0)}, {"u": bp.MLP(hidden=())}, sensors={"ring": ring})
+    band = prior.predict(problem, "ring", draws=DRAWS)  # u(2) - u(0) = 2 w
+    assert band.mean.shape == ()
+    assert abs(band.sd / 2 - 1) < 4 / np.sqrt(2 * DRAWS)
+
+
+def test_draws_are_those_of_the_posterior_class():
+    posterior = bp.Posterior(DEEP)
+    z = posterior.sample_prior(jax.random.key(7), 300)
+    band = prior.predict(DEEP, "u_x", {"x": X}, draws=300, seed=7)
+    assert band.draws.shape == (1, 300, 5)
+    np.testing.assert_allclose(band.draws[0], posterior.evaluate(z, "u_x", {"x": X}), rtol=1e-4, atol=1e-4)
+    covariance = prior.covariance(DEEP, "u_x", {"x": X}, draws=300, seed=7)
+    np.testing.assert_allclose(covariance, np.cov(band.draws[0].T.astype(float)), rtol=1e-4)
+
+
+def test_seeds():
+    one, same, other = (prior.predict(DEEP, "u", {"x": X}, draws=50, seed=s).draws for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.any(one == other)
+    one, same, other = (prior.covariance(DEEP, "u", {"x": X}, draws=50, seed=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.any(one == other)
+
+
+def test_batches_change_nothing(monkeypatch):
+    at = {"x": np.linspace(0, 1, 40)}
+    draws, covariance = (
+        prior.predict(DEEP, "u_x", at, draws=75).draws,
+        prior.covariance(DEEP, "u_x", at, draws=75),
+    )
+    monkeypatch.setattr(prior, "BATCH", 16)
+    monkeypatch.setattr(located, "CHUNK_BYTES", 32 * 7 * located.bytes_of_a_point(DEEP))
+    parts = prior.predict(DEEP, "u_x", at, draws=75)
+    assert len(parts._slices()) > 3
+    np.testing.assert_allclose(parts.draws, draws, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(prior.covariance(DEEP, "u_x", at, draws=75), covariance, rtol=1e-4)
+
+
+def test_width_makes_a_network_normal_but_not_its_derivatives():
+    """The paper's prior: the kurtosis of u is near a normal's 3, that of u_x and u_xx is above."""
+    problem = bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(50, 50))})
+    kurtosis = []
+    for quantity in ("u", "u_x", "u_xx"):
+        draws = prior.predict(problem, quantity, {"x": [0.5]}, draws=20_000).draws.ravel().astype(float)
+        kurtosis.append(np.mean((draws / draws.std()) ** 4))
+    assert abs(kurtosis[0] - 3) < 0.2
+    assert kurtosis[1] > 3.5
+    assert kurtosis[2] > kurtosis[1]
