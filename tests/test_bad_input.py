@@ -151,6 +151,16 @@ WRONG = {
     "out in no folder": (lambda: bp.infer(problem(), seed=0, out="nowhere/at/all.npz"), r"infer: out='nowhere/at/all.npz' must be a file in a folder that exists"),
     "math in an equation": (lambda: problem(f=sensors(lambda u: math.sin(u))), r"use jax.numpy instead of numpy or math"),
     "if on an array": (lambda: problem(f=sensors(lambda u: u if u > 0 else -u)), r"jnp.where instead of if"),
+    # the prior
+    "prior of no problem": (lambda: bp.prior.predict("problem", "u", {"x": X}), r"prior 'u': expected a bp.Problem first, got str"),
+    "covariance of no problem": (lambda: bp.prior.covariance("problem", "u", {"x": X}), r"prior 'u': expected a bp.Problem first, got str"),
+    "prior of nothing": (lambda: bp.prior.predict(problem(), "w", {"x": X}), r"prior 'w': 'w' is not known"),
+    "prior nowhere": (lambda: bp.prior.covariance(problem(), "u"), r"prior 'u': no positions for x; add them to at"),
+    "one prior draw": (lambda: bp.prior.covariance(problem(), "u", {"x": X}, draws=1), r"prior 'u': draws must be a whole number of at least 2, got 1"),
+    "prior draws are a float": (lambda: bp.prior.predict(problem(), "u", {"x": X}, draws=1e4), r"prior 'u': draws must be a whole number of at least 2, got 10000.0"),
+    "prior seed": (lambda: bp.prior.predict(problem(), "u", {"x": X}, seed=-1), r"prior 'u': seed must be a whole number, zero or more, got -1"),
+    "gp of a network equation": (lambda: bp.reference.gp(problem(f=sensors(lambda u: u**2)), at={"x": X}), r"gp: sensors 'f': <lambda> is not linear"),
+    "z of another length": (lambda: bp.Posterior(problem()).evaluate(np.zeros(3), "u", {"x": X}), r"evaluate 'u': z has shape \(3,\); wanted is \(10,\) or \(n, 10\)"),
     "paper noise": (lambda: bp.paper.regression(noise=0.0), r"bp.paper: noise must be a positive number, got 0.0"),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 import bpinn as bp
-from bpinn import plot, views
+from bpinn import drawing, plot, views
 from bpinn.diagnostics import rhat_of
 
 METHOD = bp.HMC(num_warmup=30, num_draws=40, num_leapfrog=5, init="prior")
@@ -403,3 +403,62 @@ def test_posterior_and_truth_differ_in_more_than_colour(line):
     mean, truth = labelled(ax)["posterior mean"], labelled(ax)["truth"]
     assert (mean.get_linestyle(), truth.get_linestyle()) == ("-", "--")
     assert to_rgba(mean.get_color()) != to_rgba(truth.get_color())
+
+
+def test_prior_densities_have_the_area_and_spread_of_the_draws(line):
+    figure = plot.prior_density(line.problem, draws=4000)
+    assert [ax.get_xlabel() for ax in figure.axes] == ["$u$", "$u_{x}$", "$u_{xx}$"]
+    draws = bp.prior.predict(line.problem, "u_x", {"x": [0.0, 0.5, 1.0]}, draws=4000).draws[0]
+    ax = figure.axes[1]
+    outlines = [patch for patch in ax.patches if isinstance(patch, StepPatch)]
+    black = [curve for curve in ax.lines if curve.get_color() == drawing.BLACK]
+    assert len(outlines) == len(black) == 3
+    for i, (outline, dashes) in enumerate(zip(outlines, black, strict=True)):
+        heights, edges, _ = outline.get_data()
+        shown = np.mean((draws[:, i] >= edges[0]) & (draws[:, i] <= edges[-1]))
+        assert np.sum(heights * np.diff(edges)) == pytest.approx(shown)
+        assert dashes.get_ydata().max() == pytest.approx(1 / (draws[:, i].std() * np.sqrt(2 * np.pi)), rel=0.01)
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["$x$ = 0", "$x$ = 0.5", "$x$ = 1", "normal with the same sd"]
+
+
+def test_prior_covariance_is_shown_as_it_is(plane):
+    at = {"x": X[::-1], "t": 0.5}
+    figure = plot.covariance(plane.problem, "u_x", at, draws=500)
+    ax = figure.axes[0]
+    (mesh,) = [c for c in ax.collections if isinstance(c, QuadMesh)]
+    expected = bp.prior.covariance(plane.problem, "u_x", {"x": X, "t": 0.5}, draws=500)
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(5, 5), expected, rtol=1e-4)
+    assert ax.get_title() == "prior covariance of $u_{x}$ ($t$ = 0.5)"
+    middle = plot.covariance(plane.problem, draws=100).axes[0]
+    assert middle.get_title() == "prior covariance of $u$ ($t$ = 1.5)"
+
+
+def test_a_band_of_a_prediction(line):
+    band = bp.prior.predict(line.problem, "u", {"x": X}, draws=200)
+    figure = plot.band(band, truth={"u": sine})
+    ax = figure.axes[0]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), band.mean)
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), np.sin(X))
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["95% interval", "mean", "truth"]
+
+
+PRIOR_WRONG = {
+    "a result": (lambda r: plot.prior_density(r), r"prior_density: expected a bp.Problem first, got Result; use result.problem"),
+    "covariance of a result": (lambda r: plot.covariance(r), r"covariance: expected a bp.Problem first, got Result; use"),
+    "one name": (lambda r: plot.prior_density(r.problem, "u"), r"quantities must be a list such as \('u', 'u_x'\), got 'u'"),
+    "nothing": (lambda r: plot.prior_density(r.problem, ()), r"quantities must be a list"),
+    "many points": (lambda r: plot.prior_density(r.problem, ("u",), {"x": np.linspace(0, 1, 8)}), r"8 points; give at most 7"),
+    "unknown quantity": (lambda r: plot.prior_density(r.problem, ("w",)), r"'w' is not known"),
+    "one point": (lambda r: plot.covariance(r.problem, "u", {"x": 0.5}), r"covariance 'u': no coordinate varies; give points along one"),
+    "a number": (lambda r: plot.covariance(r.problem, lambda k: k), r"no coordinate varies"),
+    "no quantity": (lambda r: plot.band(r), r"band: no quantity; say what to show"),
+    "a quantity of a prediction": (lambda r: plot.band(r.predict("u", {"x": X}), "u"), r"a Prediction has its own quantity, points and noise"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), PRIOR_WRONG.values(), ids=PRIOR_WRONG.keys())
+def test_figures_of_the_prior_refuse_what_they_cannot_show(line, call, words):
+    with pytest.raises(bp.InputError, match=words):
+        call(line)

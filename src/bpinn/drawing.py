@@ -160,14 +160,17 @@ def draw_densities(ax: Axes, name: str, draws: np.ndarray, points: Sequence[str]
     """Draws of shape (draws, points) as outlines of histograms, each with the normal of the same mean and sd."""
     mean, sd = draws.mean(axis=0), draws.std(axis=0)
     low, high = np.quantile(draws, [0.002, 0.998])
-    edges, grid = np.linspace(low, high, 61), np.linspace(low, high, 301)
+    edges = np.linspace(low, high, min(60, int(2 * np.cbrt(len(draws)))) + 1)
+    grid = np.linspace(low, high, 301)
     for i, place in enumerate(points):
+        colour = CHAINS[i % len(CHAINS)]
         # a share of all draws, so that those beyond the edges are not made up for
         heights = np.histogram(draws[:, i], edges)[0] / (len(draws) * np.diff(edges))
-        ax.stairs(heights, edges, color=CHAINS[i % len(CHAINS)], lw=1.3, label=place)
-    for m, s in zip(mean, sd, strict=True):
-        normal = np.exp(-0.5 * ((grid - m) / s) ** 2) / (s * np.sqrt(2 * np.pi))
-        ax.plot(grid, normal, color=BLACK, ls="--", lw=0.9, label="normal with the same sd")
+        ax.stairs(heights, edges, color=colour, lw=1.3, label=place)
+        normal = np.exp(-0.5 * ((grid - mean[i]) / sd[i]) ** 2) / (sd[i] * np.sqrt(2 * np.pi))
+        ax.plot(grid, normal, color=colour, lw=0.9)  # seen between the dashes, it says which point they belong to
+        last = i == len(points) - 1
+        ax.plot(grid, normal, color=BLACK, ls=(0, (4, 4)), lw=0.9, label="normal with the same sd" if last else None)
     ax.set(xlabel=views.math(name), xlim=(low, high), yticks=[])
     ax.set_ylim(bottom=0)
     ax.spines["left"].set_visible(False)
@@ -176,7 +179,9 @@ def draw_densities(ax: Axes, name: str, draws: np.ndarray, points: Sequence[str]
 def draw_covariance(ax: Axes, x: np.ndarray, values: np.ndarray, along: str, title: str) -> None:
     mesh = ax.pcolormesh(x, x, values, cmap=VALUES, shading="gouraud", rasterized=True)
     ax.set_aspect("equal")
-    ax.set(xlabel=views.math(along), ylabel=f"{views.math(along)}′", title=title)
+    name = views.math(along)
+    other = f"{name[:-1]}'$" if name.endswith("$") else f"{name}'"
+    ax.set(xlabel=name, ylabel=other, title=title)
     colour_bar(ax, mesh)
 
 

@@ -182,6 +182,7 @@ def prior_density(
         >>> len(figure.axes)
         2
     """
+    _check_problem(problem, "prior_density")
     if quantities is None:
         name = next(iter(problem.fields))
         along = problem.inputs(name)[0]
@@ -212,6 +213,7 @@ def covariance(
     Example:
         ``bp.plot.covariance(problem, "u_x").savefig("covariance.png")``
     """
+    _check_problem(problem, "covariance")
     quantity = next(iter(problem.fields)) if quantity is None else quantity
     where = f"covariance {label(quantity)!r}"
     if at is None:
@@ -231,3 +233,9 @@ def covariance(
     return drawing.figure(
         [partial(drawing.draw_covariance, x=x, values=values, along=varying[0], title=title)], 1, drawing.SQUARE
     )
+
+
+def _check_problem(problem: Problem, where: str) -> None:
+    if not isinstance(problem, Problem):
+        hint = "; use result.problem" if isinstance(problem, Result) else ""
+        raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}{hint}")

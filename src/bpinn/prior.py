@@ -34,9 +34,8 @@ def predict(
         >>> band.draws.shape, band.sd.shape
         ((1, 500, 3), (3,))
     """
-    where = f"prior {label(quantity)!r}"
-    keys = _keys(problem, draws, seed, where)
-    at_points = Located.of(problem, quantity, at, where)
+    at_points = _locate(problem, quantity, at)
+    keys = _keys(draws, seed, at_points.where)
 
     def evaluate(part: slice) -> np.ndarray:
         batches = list(_batches(at_points.values, at_points.prepare(part), keys, at_points.chunk))
@@ -59,13 +58,13 @@ def covariance(
         >>> bp.prior.covariance(problem, "u", {"x": [0.0, 1.0]}).round(1).tolist()
         [[1.0, 1.0], [1.0, 2.0]]
     """
-    at_points = Located.of(problem, quantity, at, f"prior {label(quantity)!r}")
+    at_points = _locate(problem, quantity, at)
     return moments(problem, [at_points], draws, seed)[1]
 
 
 def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of quantities at points, one after another, in double precision without holding the draws."""
-    keys = _keys(problem, draws, seed, quantities[-1].where)
+    keys = _keys(draws, seed, quantities[-1].where)
     values = Stacked(problem, quantities)
     size = sum(q.size for q in quantities)
     count, mean, scatter = 0, np.zeros(size), np.zeros((size, size))
@@ -81,9 +80,14 @@ def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: i
     return mean, scatter / (count - 1)
 
 
-def _keys(problem: Problem, draws: int, seed: int, where: str) -> Array:
+def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) -> Located:
+    where = f"prior {label(quantity)!r}"
     if not isinstance(problem, Problem):
         raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}")
+    return Located.of(problem, quantity, at, where)
+
+
+def _keys(draws: int, seed: int, where: str) -> Array:
     if not isinstance(draws, int | np.integer) or isinstance(draws, bool) or draws < 2:
         raise InputError(f"{where}: draws must be a whole number of at least 2, got {draws!r}")
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
