@@ -36,7 +36,7 @@ def main(method: bp.HMC | None = None) -> bp.Result:
     print(f"the 95% band holds the truth at {held:.0%} of points; sd {gap:.3f} in the gap, {read:.3f} among readings")
 
     # the same prior taken for a Gaussian process: no sampling, and right in the limit of wide layers
-    gp = bp.reference.gp(problem, at=grid, draws=20_000)
+    gp = bp.reference.gp(problem, at=grid, draws=10_000)
     apart = np.sqrt(np.mean(((gp.mean - band.mean) / band.sd) ** 2))
     larger = np.mean(gp.sd / band.sd)
     print(f"a Gaussian process with the prior's covariance: means {apart:.2f} sd away, sds {larger:.2f} times as large")
