@@ -130,9 +130,8 @@ def test_new_readings_have_the_noise_of_their_sensors(result):
 
 
 def test_draws_are_in_their_own_space(result):
-    np.testing.assert_allclose(
-        result.draws("k"), np.exp(result.z[..., result._parameters.slices["k"].start]), rtol=1e-5
-    )
+    where = result.posterior.model.parameters.slices["k"].start
+    np.testing.assert_allclose(result.draws("k"), np.exp(result.z[..., where]), rtol=1e-5)
     assert result.draws("c").shape == (2, 75, 2)
     assert np.all(result.draws("noise_u") > 0)
 

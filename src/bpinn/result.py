@@ -13,7 +13,6 @@ from bpinn import diagnostics
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
-from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior, monitored
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
@@ -74,10 +73,6 @@ class Result:
     @cached_property
     def posterior(self) -> Posterior:
         return Posterior(self.problem)
-
-    @cached_property
-    def _parameters(self) -> Parameters:
-        return Parameters(self.problem)
 
     @property
     def names(self) -> list[str]:
@@ -164,8 +159,9 @@ class Result:
         """
         where = f"predict {label(quantity)!r}"
         itself = measured(self.problem, quantity, where)
-        if itself is not quantity:  # it was the name of sensors
-            quantity, noise = itself, quantity if noise is True else noise  # type: ignore[assignment]
+        if itself is not quantity and noise is True:
+            noise = str(quantity)  # it was the name of sensors, so their noise is meant
+        quantity = itself
         located = Located.of(self.problem, quantity, at, where)
         scatter = self._scatter(quantity, noise, where)
         chains, draws, _ = self.z.shape
