@@ -94,6 +94,7 @@ def test_batches_change_nothing(monkeypatch):
         prior.covariance(DEEP, "u_x", at, draws=75),
     )
     monkeypatch.setattr(prior, "BATCH", 16)
+    monkeypatch.setattr(prior, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(located, "CHUNK_BYTES", 32 * 7 * located.bytes_of_a_point(DEEP))
     parts = prior.predict(DEEP, "u_x", at, draws=75)
     assert len(parts._slices()) > 3

@@ -12,11 +12,13 @@ from jax import Array
 from bpinn import located
 from bpinn.errors import InputError
 from bpinn.located import Located, Stacked, bytes_of_a_point, padded
+from bpinn.parameters import Parameters
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantities import Quantity, label
 
 BATCH = 256  # prior draws at once, or fewer where the points are many
+BLOCK_BYTES = 4 * 2**20  # of draws whose covariance is added up at once
 
 
 def predict(
@@ -68,8 +70,7 @@ def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: i
     values = Stacked(problem, quantities)
     size = sum(q.size for q in quantities)
     count, mean, scatter = 0, np.zeros(size), np.zeros((size, size))
-    for batch in _batches(values, values.prepare(), keys, size):
-        rows = batch.astype(float)
+    for rows in _blocks(_batches(values, values.prepare(), keys, size)):
         centre = rows.mean(axis=0)
         rows -= centre
         shift, total = centre - mean, count + len(rows)
@@ -78,6 +79,18 @@ def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: i
         mean += shift * (len(rows) / total)
         count = total
     return mean, scatter / (count - 1)
+
+
+def _blocks(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Batches put together in double precision; adding each up alone would cost more in threads than in sums."""
+    held: list[np.ndarray] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(part.nbytes for part in held) > BLOCK_BYTES:
+            yield np.concatenate(held, dtype=float)
+            held = []
+    if held:
+        yield np.concatenate(held, dtype=float)
 
 
 def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) -> Located:
@@ -100,9 +113,11 @@ def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterat
     one = points * bytes_of_a_point(values.quantities[0].problem)
     batch = max(1, min(BATCH, len(keys), located.CHUNK_BYTES // one))
     for i in range(0, len(keys), batch):
-        yield np.asarray(_draw(values, padded(keys[i : i + batch], batch), prepared))[: len(keys) - i]
+        z = _sample(values.parameters, padded(keys[i : i + batch], batch))
+        yield np.asarray(values(z, prepared))[: len(keys) - i]
 
 
-@partial(jax.jit, static_argnames="values")
-def _draw(values: Stacked, keys: Array, prepared: Any) -> Array:
-    return jax.vmap(lambda key: values.one(values.parameters.sample_prior(key), prepared))(keys)
+# Compiled apart from the evaluation: together XLA makes some of the random numbers more than once.
+@partial(jax.jit, static_argnames="parameters")
+def _sample(parameters: Parameters, keys: Array) -> Array:
+    return jax.vmap(parameters.sample_prior)(keys)
