@@ -71,14 +71,16 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
 class Diagnosis:
     """The health of a run: a verdict, its reasons, and what to try.
 
-    ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust).
+    ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;
+    ``khat`` is the Pareto shape of an approximation's importance weights: below 0.7 it is close to the posterior.
     """
 
     verdict: str
     reasons: list[str]
     advice: list[str]
-    convergence: Convergence
-    log_density: Convergence
+    convergence: Convergence | None = None
+    log_density: Convergence | None = None
+    khat: float | None = None
     _order: tuple[str, ...] = field(default=("good", "care", "bad"), repr=False)
 
     def __str__(self) -> str:
@@ -129,9 +131,7 @@ def diagnose(
 
 
 def _judge_draws(health: Diagnosis, functionals: np.ndarray) -> None:
-    broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
-    if broken:
-        health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")
+    _judge_finite(health, functionals)
     chains, draws = functionals.shape[:2]
     still = np.ptp(functionals, axis=1).max(axis=-1) == 0 if draws > 1 else np.zeros(chains, bool)
     if np.any(still):
@@ -176,3 +176,111 @@ def _judge_sampler(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
     if np.any(collapsed):
         chain = int(np.argmin(steps))
         health.worsen("bad", f"the step size of chain {chain} collapsed to {steps[chain]:.1e}", WARM)
+
+
+# --- fits: approximations with a density, networks with dropout, single solutions ---
+
+GOOD_KHAT, CARE_KHAT = 0.7, 1.0
+EFFICIENT = 0.9  # share of draws that are effective after weighting, above which the weights' tail is rounding error
+FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
+STILL_MOVING = 1.0  # in the evidence lower bound, over the last tenth of the steps
+FOLDED = 0.01  # share of draws
+STEPS = "more steps (num_steps)"
+RICHER = "HMC, whose draws are of the posterior itself, or a richer family (full-rank, or a flow)"
+
+
+def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
+    """Pareto k-hat of importance weights, and the share of the draws that are effective when weighted with them."""
+    flat = np.ravel(log_weights).astype(float)
+    if len(flat) < 25 or not np.all(np.isfinite(flat)):
+        return np.inf, 0.0
+    weights = np.exp(flat - flat.max())
+    if np.ptp(flat) == 0:
+        return 0.0, 1.0
+    share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
+    try:
+        with np.errstate(invalid="raise", divide="raise"):
+            khat = float(array_stats.psislw(-flat)[1])  # it takes the negative, as of likelihoods left out
+    except FloatingPointError:  # the tail underflows: one draw has all the weight
+        khat = np.inf
+    return khat if np.isfinite(khat) else np.inf, share
+
+
+def diagnose_fit(
+    estimate: str,
+    names: Sequence[str],
+    functionals: np.ndarray,
+    stats: dict[str, np.ndarray],
+    history: dict[str, np.ndarray],
+) -> Diagnosis:
+    """Judge a fit: ``estimate`` is "approximation", "heuristic" or "point"."""
+    health = Diagnosis("good", [], [])
+    _judge_finite(health, functionals)
+    _judge_starts(health, names, functionals)
+    if "elbo" in history:
+        _judge_settled(health, history["elbo"])
+    if estimate == "approximation":
+        _judge_weights(health, stats)
+    elif estimate == "heuristic":
+        health.worsen(
+            "care",
+            "the spread of dropout's draws is not a posterior: it follows the dropout rate rather than the noise",
+            "HMC for error bars",
+        )
+    else:
+        health.worsen("care", "a single solution: nothing is said of how uncertain it is", "HMC for error bars")
+    return health
+
+
+def _judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
+    broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
+    if broken:
+        health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")
+
+
+def _judge_starts(health: Diagnosis, names: Sequence[str], functionals: np.ndarray) -> None:
+    fits, draws = functionals.shape[:2]
+    if fits == 1 or draws < 4 or not np.all(np.isfinite(functionals)):
+        return
+    rhat = rhat_of(functionals)
+    i = int(np.argmax(rhat))
+    if rhat[i] > FIT_RHAT:
+        verdict = "bad" if rhat[i] > FIT_BAD_RHAT else "care"
+        health.worsen(verdict, f"fits from different starts disagree: R-hat of {names[i]} is {rhat[i]:.2f}", STEPS)
+
+
+def _judge_settled(health: Diagnosis, elbo: np.ndarray) -> None:
+    for i, row in enumerate(elbo):
+        row = row[np.isfinite(row)]
+        tenth = len(row) // 10
+        if tenth < 5:
+            continue
+        before, after = row[-2 * tenth : -tenth], row[-tenth:]
+        error = np.sqrt((before.var() + after.var()) / tenth)
+        gained = after.mean() - before.mean()
+        if gained > max(STILL_MOVING, 4 * error):
+            health.worsen("care", f"fit {i} was not finished: its ELBO rose by {gained:.1f} in the last tenth", STEPS)
+
+
+def _judge_weights(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
+    """Importance weights posterior / approximation tell how far the one is from the other (Yao et al. 2018)."""
+    khat, share = zip(*(khat_of(p - q) for p, q in zip(stats["log_density"], stats["log_q"], strict=True)), strict=True)
+    worst = int(np.argmax(khat))
+    health.khat = khat[worst]
+    folded = float(np.mean(stats["folded"])) if "folded" in stats else 0.0
+    if folded > 0:
+        verdict = "bad" if folded > FOLDED else "care"
+        health.worsen(verdict, f"the flow folds over itself at {folded:.1%} of the draws", "more Euler steps (steps)")
+    if share[worst] > EFFICIENT:
+        health.reasons.append(
+            f"the approximation is close to the posterior ({share[worst]:.0%} of its draws effective)"
+        )
+    elif khat[worst] <= GOOD_KHAT:
+        health.reasons.append(f"the approximation is near the posterior (Pareto k-hat {khat[worst]:.2f})")
+    else:
+        verdict = "care" if khat[worst] <= CARE_KHAT else "bad"
+        health.worsen(
+            verdict,
+            f"the approximation is not the posterior: Pareto k-hat {khat[worst]:.2f} (wanted below {GOOD_KHAT})",
+            RICHER,
+        )

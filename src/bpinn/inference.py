@@ -50,6 +50,7 @@ def infer(
     chains = method.chains if chains is None else chains
     if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
+    method.check(problem)
     posterior = Posterior(problem)
     size = sampling.memory_of(method, posterior.model, chains)
     if size > GIB:
@@ -74,6 +75,7 @@ def infer(
         draws.seconds,
         versions(),
         draws.interrupted,
+        draws.history,
     )
     if out is not None:
         result.save(out)
@@ -82,7 +84,7 @@ def infer(
 
 def versions() -> dict[str, str]:
     """Of what the result depends on, so that it explains itself later."""
-    packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "numpy")
+    packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "flowjax", "numpy")
     return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
 
 

@@ -17,7 +17,8 @@ class Prediction:
 
     ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
     (chains, draws, *points). Nothing is evaluated before it is asked for, and what is too large to
-    hold is evaluated a chunk of points at a time.
+    hold is evaluated a chunk of points at a time. A method that gives single solutions has no error bars: without
+    ``spread`` the sd and the intervals are NaN.
     """
 
     def __init__(
@@ -30,7 +31,9 @@ class Prediction:
         itemsize: int,
         at: dict[str, np.ndarray],
         label: str,
+        spread: bool = True,
     ):
+        self._spread = spread and chains * draws > 1
         self._evaluate, self._chunk = evaluate, chunk
         self._shape, self._size = shape, int(np.prod(shape))
         self._nbytes = chains * draws * self._size * itemsize
@@ -58,7 +61,7 @@ class Prediction:
         for part, draws in self._chunks():
             flat = draws.reshape(-1, draws.shape[-1]).astype(float)
             mean[part] = flat.mean(axis=0)
-            sd[part] = flat.std(axis=0, ddof=1) if len(flat) > 1 else np.nan
+            sd[part] = flat.std(axis=0, ddof=1) if self._spread else np.nan
         return mean.reshape(self._shape), sd.reshape(self._shape)
 
     @property
@@ -79,6 +82,8 @@ class Prediction:
         """Lower and upper end of the central interval that holds the quantity with probability ``p``."""
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"interval: p must lie between 0 and 1, such as 0.95, got {p!r}")
+        if not self._spread:
+            return np.full(self._shape, np.nan), np.full(self._shape, np.nan)
         low, high = self._compute_quantiles([0.5 - p / 2, 0.5 + p / 2])
         return low, high
 

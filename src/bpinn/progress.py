@@ -10,6 +10,8 @@ from bpinn.diagnostics import rhat_of
 from bpinn.sampling import Progress
 
 EVERY_SECONDS = 5.0  # between plain lines
+# What each stage before the draws is made of, and what it does.
+PREPARING = {"start": ("chain", "looking for a start"), "fit": ("fit", "step"), "polish": ("fit", "polishing")}
 RHAT_SECONDS = 1.0  # between evaluations of R-hat
 
 
@@ -25,29 +27,38 @@ class Display:
 
     def __call__(self, progress: Progress) -> None:
         now = time.perf_counter()
-        finished = all(chain.done >= progress.num_steps for chain in progress.chains)
+        finished = all(chain.finished for chain in progress.chains)
         if not self.live and not finished and now - self._printed < EVERY_SECONDS:
             return
         self._printed = now
         self._write(self._line(progress, now), finished)
 
     def _line(self, progress: Progress, now: float) -> str:
-        done = sum(chain.done for chain in progress.chains)
+        done = sum(progress.num_steps if chain.finished else chain.done for chain in progress.chains)
         total = progress.num_steps * len(progress.chains)
         left = (now - progress.started) / max(done, 1) * (total - done)
         slowest = min(chain.done for chain in progress.chains)
         warming = slowest < progress.num_warmup
-        if progress.stage == "start":
-            what = f"climbing to the mode {slowest}/{progress.num_steps}"
-        elif warming:
-            what = f"warm-up {slowest}/{progress.num_warmup}"
+        many = len(progress.chains) > 1
+        if progress.stage in PREPARING:
+            of, what = PREPARING[progress.stage]
+            scale = progress.steps_per_record
+            parts = [f"{len(progress.chains)} {of}s" if many else f"1 {of}"]
+            parts.append(f"{what} {slowest * scale}/{progress.num_steps * scale}")
+            parts += self._objective(progress)
         else:
-            what = f"draws {slowest - progress.num_warmup}/{progress.num_steps - progress.num_warmup}"
-        parts = [f"{len(progress.chains)} chains", what]
-        if progress.stage != "start" and not warming:
-            parts += self._sampler(progress, now, done >= total)
+            what = f"warm-up {slowest}/{progress.num_warmup}"
+            if not warming:
+                what = f"draws {slowest - progress.num_warmup}/{progress.num_steps - progress.num_warmup}"
+            parts = [f"{len(progress.chains)} chains" if many else "1 chain", what]
+            parts += [] if warming else self._sampler(progress, now, done >= total)
         parts.append(f"{left:.0f} s left" if done < total else f"{now - progress.started:.1f} s")
         return "  ".join(parts)
+
+    def _objective(self, progress: Progress) -> list[str]:
+        """The objective of the fit so far, of the chain that is worst off."""
+        latest = [chain.latest for chain in progress.chains if chain.latest]
+        return [f"{name} {min(float(s[name][-1]) for s in latest):.5g}" for name in (latest[0] if latest else ())]
 
     def _sampler(self, progress: Progress, now: float, finished: bool) -> list[str]:
         latest = [chain.records[-1].stats for chain in progress.chains if chain.records]

@@ -53,7 +53,8 @@ class Summary:
 class Result:
     """Draws of the posterior of a problem.
 
-    ``z`` has shape (chains, draws, dim); ``stats`` holds what the sampler said of each draw.
+    ``z`` has shape (chains, draws, dim); ``stats`` holds what the sampler said of each draw; ``history`` what was told
+    while something was fitted, such as the ``elbo`` (chains, records), beside the ``step`` of each record.
     """
 
     problem: Problem
@@ -65,10 +66,10 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
+    history: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        chains, draws = self.z.shape[:2]
-        return f"Result({type(self.method).__name__}, {chains} chains, {draws} draws, {self.problem})"
+        return f"Result({type(self.method).__name__}, {self._extent}, {self.problem})"
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -102,30 +103,42 @@ class Result:
         return [label for w in monitored(self.problem) for label in w.labels()] + _scalar_labels(self.problem)
 
     def summary(self, p: float = 0.95) -> Summary:
-        """Mean, sd, central interval, R-hat and ESS of each unknown and noise, then the health verdict."""
+        """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, then the health verdict."""
         if not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
         count = len(self._scalar_owners)
         values = self.functionals[..., self.functionals.shape[-1] - count :]
         flat = values.reshape(values.shape[0] * values.shape[1], count).astype(float)
-        low, high = np.quantile(flat, [0.5 - p / 2, 0.5 + p / 2], axis=0)
-        tail = f"{100 * (0.5 - p / 2):g}%", f"{100 * (0.5 + p / 2):g}%"
-        table = pd.DataFrame(
-            {
-                "mean": flat.mean(axis=0),
-                "sd": flat.std(axis=0, ddof=1),
-                tail[0]: low,
-                tail[1]: high,
-                "rhat": diagnostics.rhat_of(values) if count else [],
-                "ess": diagnostics.ess_of(values) if count else [],
-            },
-            index=_scalar_labels(self.problem),
-        )
-        chains, draws = self.z.shape[:2]
+        columns = {"mean": flat.mean(axis=0)}
+        if self._has_spread:
+            low, high = np.quantile(flat, [0.5 - p / 2, 0.5 + p / 2], axis=0)
+            tail = f"{100 * (0.5 - p / 2):g}%", f"{100 * (0.5 + p / 2):g}%"
+            columns |= {"sd": flat.std(axis=0, ddof=1), tail[0]: low, tail[1]: high}
+        else:
+            columns |= {"sd": np.full(count, np.nan)}
+        if self.method.estimate == "chains":
+            columns |= {"rhat": diagnostics.rhat_of(values) if count else np.zeros(0)}
+            columns |= {"ess": diagnostics.ess_of(values) if count else np.zeros(0)}
+        table = pd.DataFrame(columns, index=_scalar_labels(self.problem))
         stopped = ", stopped early" if self.interrupted else ""
         total = sum(self.seconds.values())
-        run = f"{type(self.method).__name__}, {chains} chains of {draws} draws{stopped}, {total:.1f} s"
-        return Summary(table, f"{run}\n{self.diagnose()}")
+        return Summary(
+            table, f"{type(self.method).__name__}, {self._extent}{stopped}, {total:.1f} s\n{self.diagnose()}"
+        )
+
+    @property
+    def _has_spread(self) -> bool:
+        """A single solution has no error bars, nor have several: they do not say how far the truth may be."""
+        return self.method.estimate != "point"
+
+    @property
+    def _extent(self) -> str:
+        """How much there is, in words."""
+        chains, draws = self.z.shape[:2]
+        if not self._has_spread:
+            return "one solution, no error bars" if chains == 1 else f"{chains} solutions, no error bars"
+        unit = "chain" if self.method.estimate == "chains" else "fit"
+        return f"{chains} {unit}{'s' if chains > 1 else ''} of {draws} draws"
 
     def diagnose(self) -> diagnostics.Diagnosis:
         """Are the draws to be trusted? A verdict, the reasons, and what to try."""
@@ -133,6 +146,10 @@ class Result:
 
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
+        if self.method.estimate != "chains":
+            return diagnostics.diagnose_fit(
+                self.method.estimate, self.functional_names, self.functionals, self.stats, self.history
+            )
         equations = [w.is_equation for w in monitored(self.problem) for _ in range(w.count)]
         equations += [False] * len(self._scalar_owners)
         return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, np.array(equations))
@@ -172,7 +189,9 @@ class Result:
             return values if scatter is None else scatter(values, np.random.default_rng([seed, part.start]))
 
         itemsize = self.z.dtype.itemsize
-        return Prediction(evaluate, located.chunk, located.shape, chains, draws, itemsize, located.at, located.label)
+        return Prediction(
+            evaluate, located.chunk, located.shape, chains, draws, itemsize, located.at, located.label, self._has_spread
+        )
 
     def _scatter(self, quantity: Quantity, noise: bool | str | float, where: str) -> Any:
         """A function that adds the noise of new readings to draws, or None."""

@@ -69,6 +69,8 @@ class Chain:
     key: Array
     state: Any
     done: int = 0
+    finished: bool = False
+    latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
     records: deque[Record] = field(default_factory=deque)
 
 
@@ -80,19 +82,24 @@ class Progress:
     chains: list[Chain]
     num_steps: int
     num_warmup: int
+    steps_per_record: int
     started: float
     functionals: Callable[[], np.ndarray | None]
 
 
 @dataclass
 class Draws:
-    """What came out of the engine: rectangular arrays (chains, draws, ...)."""
+    """What came out of the engine: rectangular arrays (chains, draws, ...).
+
+    ``history`` has what fits told of their steps, (chains, records), NaN where a chain ended
+    before the others.
+    """
 
     z: np.ndarray
     functionals: np.ndarray
     stats: dict[str, np.ndarray]
-    warmup: dict[str, np.ndarray]
-    seconds: dict[str, float]
+    history: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -105,29 +112,43 @@ def run(
     cores: int | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Draws:
-    """Run every stage of a method; on Ctrl-C keep the draws that are done."""
+    """Run every stage of a method; on Ctrl-C keep the draws that are done, or draw from what is fitted so far."""
     model, data = posterior.model, posterior.data
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(chains)]
     positions: list[Any] = [None] * chains
     seconds: dict[str, float] = {}
+    history: dict[str, np.ndarray] = {}
+    interrupted = False
     stages = method.stages()
     with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
         for number, stage in enumerate(stages):
             started = time.perf_counter()
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
-            keep = method.keep if number == len(stages) - 1 else 0
+            keep = method.kept if number == len(stages) - 1 else 0
             state = _StageRun(stage, model, data, work, keep, pool, report)
             state.compile(positions)
             seconds[f"{stage.name} (compile)"] = time.perf_counter() - started
             started = time.perf_counter()
-            interrupted = state.go(positions)
+            stopped = state.go(positions)
             seconds[stage.name] = time.perf_counter() - started
-            if interrupted and (number < len(stages) - 1 or state.complete() == 0):
+            last = number == len(stages) - 1
+            if stopped and (state.complete() == 0 if last else not stage.may_stop):
                 raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
+            interrupted |= stopped
             positions = [stage.position(chain.state) for chain in work]
+            if stage.told:
+                history = _joined(history, state.history())
     draws = state.gather()
-    draws.seconds, draws.interrupted = seconds, interrupted
+    draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted
     return draws
+
+
+def _joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The history of two stages with the same objective, the second's steps counted on from the first's."""
+    if not before or not after:
+        return before or after
+    after = after | {"step": after["step"] + before["step"][-1]}
+    return {name: np.concatenate([before[name], after[name]], axis=-1) for name in before}
 
 
 class _StageRun:
@@ -157,7 +178,7 @@ class _StageRun:
     def go(self, positions: Sequence[Any]) -> bool:
         """Run all chains to the end; True if they were stopped."""
         progress = Progress(
-            self.stage.name, self.chains, self.stage.num_steps, self.stage.num_warmup,
+            self.stage.name, self.chains, self.stage.num_steps, self.stage.num_warmup, self.stage.steps_per_record,
             time.perf_counter(), self.functionals,
         )  # fmt: skip
         waiting: dict[Future, Chain] = {}
@@ -170,7 +191,7 @@ class _StageRun:
                 for future in finished:
                     chain = waiting.pop(future)
                     future.result()
-                    if chain.done < self.stage.num_steps and not stopped:
+                    if not chain.finished and not stopped:
                         waiting[self.pool.submit(self._advance, chain, None)] = chain
                 self.report(progress)
             except KeyboardInterrupt:
@@ -184,7 +205,7 @@ class _StageRun:
             chain.state = _init(stage, self.model, self.data, chain.key, position)
         # A block ends where warm-up ends, so that its records are all of one kind.
         end = stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps
-        wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 5
+        wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
         count = min(max(wanted, 1), BLOCK_STEPS, end - chain.done)
         began = time.perf_counter()
         state, buffers = _block(
@@ -195,6 +216,7 @@ class _StageRun:
             buffers = buffers._replace(z=None, functionals=None)
         record = jax.tree.map(lambda a: np.array(a[:count]), jax.device_get(buffers))
         self.seconds_per_step = (time.perf_counter() - began) / count
+        chain.latest = record.stats
         if warming:
             self.warmup[chain.number].append(record.stats)
         else:
@@ -202,6 +224,7 @@ class _StageRun:
             self._drop_surplus(chain.records)
         chain.state = state
         chain.done += count
+        chain.finished = chain.done >= stage.num_steps or stage.finished(state)
 
     def _drop_surplus(self, records: deque[Record]) -> None:
         if self.keep is None:
@@ -229,23 +252,34 @@ class _StageRun:
         for chain in self.chains:
             records = list(chain.records)
             if not records:
-                return Draws(np.zeros((len(self.chains), 0, self.model.dim)), np.zeros(0), {}, {}, {})
+                return Draws(np.zeros((len(self.chains), 0, self.model.dim)), np.zeros(0), {})
             rows.append(jax.tree.map(lambda *a: np.concatenate(a), *records))
         count = min(len(row.stats["log_density"]) for row in rows)
         if self.keep is not None:
             count = min(count, self.keep)
         chosen = slice(0, count) if self.keep is None else slice(-count, None)
         record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
-        blocks = [jax.tree.map(lambda *a: np.concatenate(a), *w) for w in self.warmup if w]
-        warmup = jax.tree.map(lambda *a: np.stack(a), *blocks) if blocks else {}
-        return Draws(record.z, record.functionals, record.stats, warmup, {})
+        return Draws(record.z, record.functionals, record.stats)
+
+    def history(self) -> dict[str, np.ndarray]:
+        """What the steps before the draws told, (chains, records), and the number of the step of each record."""
+        rows = [jax.tree.map(lambda *a: np.concatenate(a), *blocks) for blocks in self.warmup if blocks]
+        if not rows:
+            return {}
+        longest = max(len(a) for row in rows for a in row.values())
+
+        def fill(values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values, np.full(longest - len(values), np.nan)])
+
+        told = {name: np.stack([fill(row[name]) for row in rows]) for name in rows[0]}
+        return {"step": self.stage.steps_per_record * np.arange(1, longest + 1), **told}
 
 
 def memory_of(method: Method, model: Model, chains: int) -> int:
     """Bytes that the kept draws will take."""
     last = method.stages()[-1]
     draws = last.num_steps - last.num_warmup
-    kept = draws if method.keep is None else min(draws, method.keep)
+    kept = draws if method.kept is None else min(draws, method.kept)
     return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
 
 

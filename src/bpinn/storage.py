@@ -39,6 +39,7 @@ def save(result: "Result", path: str | Path) -> Path:
     path = Path(path)
     arrays: dict[str, np.ndarray] = {"z": result.z, "functionals": result.functionals}
     arrays |= {f"stats/{name}": values for name, values in result.stats.items()}
+    arrays |= {f"history/{name}": values for name, values in result.history.items()}
     about = {
         "format": FORMAT,
         "problem": _describe_problem(result.problem, arrays),
@@ -83,7 +84,10 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         raise InputError(f"load: {path} has format {about.get('format')}, this version reads {FORMAT}; upgrade bpinn")
     problem = _rebuild_problem(about["problem"], arrays, functions or {})
     method = getattr(methods, about["method"].pop("type"))
-    stats = {n.removeprefix("stats/"): a for n, a in arrays.items() if n.startswith("stats/")}
+    stats, history = (
+        {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+        for prefix in ("stats/", "history/")
+    )
     return Result(
         problem,
         method(**about["method"]),
@@ -94,6 +98,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         about["seconds"],
         about["versions"],
         about["interrupted"],
+        history,
     )
 
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.posterior import Model
+from bpinn.problem import Problem
 
 
 class Record(NamedTuple):
@@ -27,8 +28,15 @@ class Stage(ABC):
     """A part of a run: ``num_steps`` recorded steps, of which the first ``num_warmup`` are dropped."""
 
     name: ClassVar[str]
+    told: ClassVar[bool] = False  # whether its records, before the draws, belong to the result's history
+    may_stop: ClassVar[bool] = False  # whether what it has is of use when it is stopped before its end
     num_steps: int
     num_warmup: int
+
+    @property
+    def steps_per_record(self) -> int:
+        """How many of the method's own steps a recorded step is, for people."""
+        return 1
 
     @abstractmethod
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
@@ -39,15 +47,29 @@ class Stage(ABC):
         """One recorded step."""
 
     @abstractmethod
-    def position(self, state: Any) -> Array:
-        """The chain's ``z``, to start the next stage from."""
+    def position(self, state: Any) -> Any:
+        """What the next stage starts from: a chain's ``z``, or what was fitted."""
+
+    def finished(self, state: Any) -> bool:
+        """Whether a chain has no more to do before its steps are done."""
+        return False
 
 
 class Method(ABC):
     """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
 
+    # What the draws are: Markov chains; independent draws of an approximation with a density; a spread that stands
+    # for uncertainty but is not a posterior; or a single solution.
+    estimate: ClassVar[str] = "chains"
     chains: int
-    keep: int | None
+
+    @property
+    def kept(self) -> int | None:
+        """How many of the last draws of each chain are kept; all, if None."""
+        return None
+
+    def check(self, problem: Problem) -> None:  # noqa: B027
+        """Raise `InputError` if the method cannot take on the problem."""
 
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:

@@ -204,6 +204,10 @@ class Sampler(Method):
         if self.keep is not None:
             check_count(name, "keep", self.keep, 4)
 
+    @property
+    def kept(self) -> int | None:
+        return self.keep
+
     def stages(self) -> tuple[Stage, ...]:
         draws = Hamiltonian(self.num_warmup + self.num_draws, self.num_warmup, self)
         return (Climb(self.init_steps, self.init_steps), draws) if self.init == "map" else (draws,)

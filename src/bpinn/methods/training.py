@@ -1,0 +1,205 @@
+"""Methods that are trained: parameters moved by Adam against a random objective, then draws made from them."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.posterior import Model
+
+SCHEDULES = ("cosine", "constant")
+FINAL_RATE = 1e-2  # of the first learning rate, at the end of the cosine schedule
+
+
+class Trace(NamedTuple):
+    """The objective over the window of steps now running and the one before, for stopping early."""
+
+    total: Array
+    squares: Array
+    steps: Array
+    previous_mean: Array
+    previous_error: Array
+    stopped: Array
+
+
+class State(NamedTuple):
+    """``memory`` is whatever the method keeps of its last steps."""
+
+    params: Any
+    optimiser: Any
+    memory: Any
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Fit(Stage):
+    """Steps of Adam; each record is the mean of the objective over ``settings.every`` of them.
+
+    A step with a gradient that is not finite is left out.
+    """
+
+    name: ClassVar[str] = "fit"
+    told: ClassVar[bool] = True
+    may_stop: ClassVar[bool] = True
+    settings: "Trained"
+
+    @classmethod
+    def of(cls, settings: "Trained") -> Self:
+        records = -(-settings.num_steps // settings.every)
+        return cls(records, records, settings)
+
+    @property
+    def steps_per_record(self) -> int:
+        return self.settings.every
+
+    def init(self, model: Model, data: Any, key: Array, previous: Any) -> State:
+        params = self.settings.begin(model, data, key, previous)
+        zero = jnp.zeros((), float)
+        trace = Trace(zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
+        memory = self.settings.memory(model, params)
+        return State(params, self.settings.optimiser().init(params), memory, trace)
+
+    def step(self, model: Model, data: Any, state: State, key: Array, step: Array) -> tuple[State, Record]:
+        s = self.settings
+        optimiser = s.optimiser()
+        first = step * s.every
+        count = jnp.where(state.trace.stopped, 0, jnp.minimum(s.every, s.num_steps - first))
+
+        def one(i: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+            state, total = carry
+            loss, gradient = jax.value_and_grad(s.cost, argnums=2)(
+                model, data, state.params, jax.random.fold_in(key, i)
+            )
+            usable = jnp.isfinite(loss) & jnp.all(
+                jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)])
+            )
+            moves, moved = optimiser.update(gradient, state.optimiser, state.params)
+            params, moved = jax.tree.map(
+                lambda new, old: jnp.where(usable, new, old),
+                (optax.apply_updates(state.params, moves), moved),
+                (state.params, state.optimiser),
+            )
+            memory = s.remember(model, params, state.memory, first + i)
+            trace = state.trace if s.patience is None else _watch(state.trace, loss, s.patience)
+            return State(params, moved, memory, trace), total + loss
+
+        state, total = jax.lax.fori_loop(0, count, one, (state, jnp.zeros((), float)))
+        return state, Record(None, None, {s.objective: s.sign * total / count})
+
+    def position(self, state: State) -> Any:
+        return state.params, state.memory
+
+    def finished(self, state: State) -> bool:
+        return bool(state.trace.stopped)
+
+
+@dataclass(frozen=True)
+class First(Fit):
+    """A fit that only looks for a start."""
+
+    name: ClassVar[str] = "start"
+    told: ClassVar[bool] = False
+    may_stop: ClassVar[bool] = False
+
+
+def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
+    """Stop when the mean over a window is no lower than over the window before, by more than its error."""
+    total, squares, count = trace.total + loss, trace.squares + loss * loss, trace.steps + 1
+    full = count == patience
+    mean = total / count
+    error = jnp.maximum(squares / count - mean * mean, 0.0) / count
+    gained = trace.previous_mean - mean
+    settled = full & jnp.isfinite(gained) & (gained < jnp.sqrt(error + trace.previous_error))
+
+    def anew(reset: Array, value: Array) -> Array:
+        return jnp.where(full, reset, value)
+
+    return Trace(
+        anew(jnp.zeros_like(total), total),
+        anew(jnp.zeros_like(squares), squares),
+        anew(jnp.zeros_like(count), count),
+        anew(mean, trace.previous_mean),
+        anew(error, trace.previous_error),
+        trace.stopped | settled,
+    )
+
+
+@dataclass(frozen=True)
+class Sample(Stage):
+    """Draws from what was fitted."""
+
+    name: ClassVar[str] = "draws"
+    settings: "Trained"
+
+    def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        return previous
+
+    def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
+        params, memory = state
+        z, stats = self.settings.draw(model, params, memory, key, step)
+        stats |= {"log_density": model.log_density(z, data)}
+        return state, Record(z, model.functionals(z, data), stats)
+
+    def position(self, state: Any) -> Any:
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(Method):
+    """What trained methods share: Adam's settings, and how draws are made of what was fitted."""
+
+    objective: ClassVar[str] = "loss"
+    sign: ClassVar[float] = 1.0  # of the recorded objective against the loss
+    every: ClassVar[int] = 100  # steps in a record of the history
+
+    num_steps: int = 20_000
+    learning_rate: float = 1e-2
+    schedule: str = "cosine"
+    patience: int | None = None
+    chains: int = 1
+
+    @abstractmethod
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        """The parameters to be trained, at the start; ``previous`` is what a fit before it ended with."""
+
+    @abstractmethod
+    def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
+        """What is minimised, as estimated with the randomness of ``key``."""
+
+    @abstractmethod
+    def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
+        """One draw of ``z``, and what is to be told of it."""
+
+    def memory(self, model: Model, params: Any) -> Any:
+        return ()
+
+    def remember(self, model: Model, params: Any, memory: Any, step: Array) -> Any:
+        return memory
+
+    def optimiser(self) -> optax.GradientTransformation:
+        rate: Any = self.learning_rate
+        if self.schedule == "cosine":
+            rate = optax.cosine_decay_schedule(self.learning_rate, self.num_steps, alpha=FINAL_RATE)
+        return optax.adam(rate)
+
+    def _check(self) -> None:
+        name = type(self).__name__
+        check_count(name, "num_steps", self.num_steps)
+        check_number(name, "learning_rate", self.learning_rate, 0.0, np.inf)
+        check_choice(name, "schedule", self.schedule, SCHEDULES)
+        check_count(name, "chains", self.chains)
+        if self.patience is not None:
+            check_count(name, "patience", self.patience, 10)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return Fit.of(self), Sample(self._num_draws, 0, self)
+
+    @property
+    @abstractmethod
+    def _num_draws(self) -> int: ...
