@@ -67,6 +67,7 @@ class Parameters:
         ends = np.cumsum(sizes)
         self.slices = {n: slice(int(e) - s, int(e)) for n, s, e in zip(names, sizes, ends, strict=True)}
         self.dim = int(ends[-1])
+        self.num_weights = sum(sizes[: len(self.fields)])  # unknowns and noises come after the fields' parameters
         self.key = (self.fields, tuple(s.key for s in self.scalars), str(jnp.result_type(float)))
 
     def __hash__(self) -> int:

@@ -95,3 +95,7 @@ class Field(ABC):
         """One draw of the parameters, shape (size,)."""
         sd = jnp.asarray(self.prior_sd(bounds), dtype=float)
         return sd * jax.random.normal(key, sd.shape, sd.dtype)
+
+    def dropout(self, key: Array, rate: float, bounds: Bounds) -> Array | None:
+        """Factors of the parameters, shape (size,), with which hidden neurons drop out at random; None without any."""
+        return None

@@ -94,6 +94,19 @@ class MLP(Field):
         weights, biases = parts[::2], parts[1::2]
         return [(w.reshape(shape), b) for w, b, shape in zip(weights, biases, shapes, strict=True)]
 
+    def dropout(self, key: Array, rate: float, bounds: Bounds) -> Array | None:
+        """A neuron that drops out takes the weights that lead from it along; the others grow to make up for it."""
+        if not self.hidden:
+            return None
+        factors = []
+        for depth, (m, n) in enumerate(self._shapes(bounds)):
+            weights = jnp.ones((m, n), float)
+            if depth:
+                stays = jax.random.bernoulli(jax.random.fold_in(key, depth), 1.0 - rate, (m, 1))
+                weights = weights * jnp.where(stays, 1.0 / (1.0 - rate), 0.0)
+            factors += [jnp.ravel(weights), jnp.ones(n, float)]
+        return jnp.concatenate(factors)
+
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
         plan = _plan(self.needed(requests), tuple(len(p) for p in points))
         stacked = np.concatenate([points[i] for i in plan.order]) if points else np.zeros((0, len(bounds)))

@@ -1,0 +1,123 @@
+"""Gaussians in units of the prior: the families of variational inference, and Laplace's approximation to start from."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from bpinn.methods.start import SMALL, draw_start
+from bpinn.posterior import Model
+
+FIRST_SD = 0.03  # of the prior's; from wider Gaussians the likelihood's gradient is mostly noise
+LEAST_PRECISION = 0.5  # of a direction, in units of the prior's, where the log density is not concave
+
+
+class Gaussian(NamedTuple):
+    """``sd = softplus(rho)``; ``cross`` is empty, (dim, rank) or strictly lower triangular, in units of ``sd``."""
+
+    mean: Array
+    rho: Array
+    cross: Array
+
+
+def prior_units(model: Model) -> tuple[Array, Array]:
+    """Centre and spread of the prior of each component of ``z``: ``z = centre + scale * v``."""
+    centre, scale = model.parameters.prior_location_scale
+    return jnp.asarray(centre, dtype=float), jnp.asarray(scale, dtype=float)
+
+
+class Shape(NamedTuple):
+    """A Gaussian as it is used: ``sd`` of each component's own part; ``factor`` times ``sd``'s row is the rest of it.
+
+    The factor is (dim, 0), (dim, rank), or lower triangular with a unit diagonal.
+    """
+
+    mean: Array
+    sd: Array
+    factor: Array
+    log_sd: Array
+
+    def carry(self, eps: Array, family: str) -> Array:
+        """The draw that standard normal ``eps`` become; (dim + rank,) of them for the low-rank family, else (dim,)."""
+        if family == "mean-field":
+            return self.mean + self.sd * eps
+        if family == "low-rank":
+            size = len(self.sd)
+            return self.mean + self.sd * (eps[:size] + self.factor @ eps[size:])
+        return self.mean + self.sd * (self.factor @ eps)
+
+    def log_prob(self, v: Array, family: str) -> Array:
+        scaled = (v - self.mean) / self.sd
+        constant = -0.5 * len(self.sd) * jnp.log(2 * jnp.pi) - self.log_sd
+        if family == "mean-field":
+            return constant - 0.5 * jnp.vdot(scaled, scaled)
+        if family == "full-rank":
+            eps = solve_triangular(self.factor, scaled, lower=True, unit_diagonal=True)
+            return constant - 0.5 * jnp.vdot(eps, eps)
+        # Woodbury: the covariance in units of sd is I + F F'.
+        capacitance = jnp.eye(self.factor.shape[1], dtype=v.dtype) + self.factor.T @ self.factor
+        root = jnp.linalg.cholesky(capacitance)
+        reduced = solve_triangular(root, self.factor.T @ scaled, lower=True)
+        kernel = jnp.vdot(scaled, scaled) - jnp.vdot(reduced, reduced)
+        return constant - jnp.sum(jnp.log(jnp.diag(root))) - 0.5 * kernel
+
+
+def shape_of(gaussian: Gaussian, family: str) -> Shape:
+    sd = jax.nn.softplus(gaussian.rho)
+    factor = gaussian.cross
+    if family == "full-rank":
+        factor = jnp.tril(factor, -1) + jnp.eye(len(sd), dtype=sd.dtype)
+    return Shape(gaussian.mean, sd, factor, jnp.sum(jnp.log(sd)))
+
+
+def scale_tril(gaussian: Gaussian) -> Array:
+    """The Cholesky factor of a full-rank Gaussian's covariance."""
+    shape = shape_of(gaussian, "full-rank")
+    return shape.sd[:, None] * shape.factor
+
+
+def first(start: str, model: Model, data: Any, key: Array, previous: Any, family: str, rank: int) -> Gaussian:
+    """The Gaussian to start a fit from; ``previous`` is the end of the fit before, unless the start is "small"."""
+    if start == "small":
+        key, key_mean = jax.random.split(key)
+        mean = small(model, data, key_mean)
+    else:
+        mean, _ = previous
+    if start == "laplace":
+        return _laplace(model, data, key, mean, family, rank)
+    return _with_sd(mean, jnp.full_like(mean, FIRST_SD), family, rank, key)
+
+
+def small(model: Model, data: Any, key: Array) -> Array:
+    """Small weights, in units of the prior."""
+    centre, scale = prior_units(model)
+    return (draw_start(model, data, key, SMALL).z - centre) / scale
+
+
+def _laplace(model: Model, data: Any, key: Array, v: Array, family: str, rank: int) -> Gaussian:
+    """The Gaussian with the curvature of the log density at its mode."""
+    centre, scale = prior_units(model)
+    curvature = -jax.hessian(lambda v: model.log_density(centre + scale * v, data))(v)
+    if family != "full-rank":
+        sd = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(curvature)), LEAST_PRECISION))
+        return _with_sd(v, sd, family, rank, key)
+    precision, directions = jnp.linalg.eigh(0.5 * (curvature + curvature.T))
+    root = directions.T / jnp.sqrt(jnp.maximum(jnp.abs(precision), LEAST_PRECISION))[:, None]
+    # By QR rather than Cholesky: the covariance may be too ill-conditioned to be factorised in single precision.
+    lower = jnp.linalg.qr(root, mode="r").T
+    lower = lower * jnp.sign(jnp.diag(lower))
+    sd = jnp.diag(lower)
+    return Gaussian(v, _inverse_softplus(sd), jnp.tril(lower / sd[:, None], -1))
+
+
+def _with_sd(mean: Array, sd: Array, family: str, rank: int, key: Array) -> Gaussian:
+    size = len(mean)
+    shape = {"mean-field": (0,), "low-rank": (size, rank), "full-rank": (size, size)}[family]
+    cross = 0.01 * jax.random.normal(key, shape) if family == "low-rank" else jnp.zeros(shape)
+    return Gaussian(mean, _inverse_softplus(sd), cross.astype(mean.dtype))
+
+
+def _inverse_softplus(sd: Array) -> Array:
+    return sd + jnp.log(-jnp.expm1(-sd))

@@ -1,0 +1,67 @@
+"""What the plain network and the one with dropout share: one vector, trained on the data from small weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bpinn.errors import InputError
+from bpinn.methods.base import check_choice
+from bpinn.methods.gaussian import prior_units, small
+from bpinn.methods.training import Trained
+from bpinn.posterior import Model
+from bpinn.problem import Problem
+
+LOSSES = ("mse", "likelihood", "posterior")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(Trained):
+    """The trained vector is in units of the prior. ``loss`` says what it is trained on."""
+
+    learning_rate: float = 1e-3
+    loss: str = "mse"
+
+    def _check(self) -> None:
+        super()._check()
+        check_choice(type(self).__name__, "loss", self.loss, LOSSES)
+
+    def check(self, problem: Problem) -> None:
+        if problem.noise_priors and self.loss != "posterior":
+            name = next(iter(problem.noise_priors))
+            raise InputError(
+                f"{type(self).__name__}: {name!r} is to be inferred, which is not possible with loss={self.loss!r}; "
+                "state the noise, or use loss='posterior' or bp.HMC()"
+            )
+
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Array:
+        return small(model, data, key)
+
+    def masked(self, model: Model, params: Array, key: Array) -> Array:
+        """The vector ``z`` of the network, with the neurons that drop out."""
+        centre, scale = prior_units(model)
+        return centre + scale * params
+
+    def cost(self, model: Model, data: Any, params: Array, key: Array) -> Array:
+        return self.misfit(model, data, self.masked(model, params, key))
+
+    def misfit(self, model: Model, data: Any, z: Array) -> Array:
+        if self.loss == "mse":
+            pairs = zip(model.predicted(z, data), data["values"], strict=True)
+            return sum((jnp.mean((p - values) ** 2) for p, values in pairs), start=jnp.zeros((), z.dtype))
+        count = sum(len(values) for values in data["values"])
+        whole = model.log_likelihood if self.loss == "likelihood" else model.log_density
+        return -whole(z, data) / count
+
+
+def mask(model: Model, key: Array, rate: float) -> Array:
+    """Factors of ``z`` with which neurons of every network drop out."""
+    factors = []
+    for i, (name, field, bounds) in enumerate(model.parameters.fields):
+        factor = field.dropout(jax.random.fold_in(key, i), rate, bounds)
+        part = model.parameters.slices[name]
+        factors.append(jnp.ones(part.stop - part.start, float) if factor is None else factor)
+    scalars = model.dim - sum(len(f) for f in factors)
+    return jnp.concatenate([*factors, jnp.ones(scalars, float)])

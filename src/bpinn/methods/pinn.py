@@ -1,0 +1,99 @@
+"""The plain physics-informed network, which fits the data without error bars."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from bpinn.methods.base import Record, Stage, check_count
+from bpinn.methods.network import Network
+from bpinn.methods.training import Fit, Sample
+from bpinn.posterior import Model
+
+
+class _Polish(NamedTuple):
+    params: Array
+    optimiser: Any
+    best: Array
+    lowest: Array
+
+
+@dataclass(frozen=True)
+class Polish(Stage):
+    """L-BFGS from where Adam ended; the best vector on the way is kept."""
+
+    name: ClassVar[str] = "polish"
+    told: ClassVar[bool] = True
+    may_stop: ClassVar[bool] = True
+    settings: "PINN"
+
+    def init(self, model: Model, data: Any, key: Array, previous: Any) -> _Polish:
+        params = previous[0]
+        return _Polish(params, optax.lbfgs().init(params), params, jnp.full((), jnp.inf, params.dtype))
+
+    def step(self, model: Model, data: Any, state: _Polish, key: Array, step: Array) -> tuple[_Polish, Record]:
+        optimiser = optax.lbfgs()
+
+        def loss(params: Array) -> Array:
+            return self.settings.cost(model, data, params, key)
+
+        value, gradient = optax.value_and_grad_from_state(loss)(state.params, state=state.optimiser)
+        better = value < state.lowest
+        best, lowest = jnp.where(better, state.params, state.best), jnp.where(better, value, state.lowest)
+        move, moved = optimiser.update(
+            gradient, state.optimiser, state.params, value=value, grad=gradient, value_fn=loss
+        )
+        return _Polish(state.params + move, moved, best, lowest), Record(None, None, {"loss": value})
+
+    def position(self, state: _Polish) -> Any:
+        return state.best, ()
+
+
+@dataclass(frozen=True)
+class PINN(Network):
+    """A physics-informed network: the parameters that fit the data best, and no error bars.
+
+    Arguments:
+        num_steps: steps of Adam.
+        learning_rate: of Adam, in units of the prior's standard deviations.
+        schedule: "cosine" lets the learning rate fall to a hundredth; "constant".
+        polish: steps of L-BFGS after Adam.
+        loss: "mse" adds the mean square residuals of the groups of sensors, whatever their noise and units;
+            "likelihood" weighs each residual by its noise; "posterior" has the prior too, and so gives its mode.
+        patience: stop when the loss over so many steps is no better than over as many before; never, unless given.
+        chains: number of fits from different starts.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.paper.inverse_reaction_1d(noise=0.1).problem
+        >>> result = bp.infer(problem, bp.PINN(num_steps=200), seed=0, progress=False)
+        >>> result.draws("k").shape, result.diagnose().verdict
+        ((1, 1), 'care')
+    """
+
+    estimate: ClassVar[str] = "point"
+    polish: int = 0
+
+    def __post_init__(self) -> None:
+        self._check()
+        check_count("PINN", "polish", self.polish, 0)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "PINN":
+        """The paper's settings: 200,000 steps of Adam at a learning rate of 0.001, on mean square residuals."""
+        return replace(cls(num_steps=200_000, learning_rate=1e-3, schedule="constant", loss="mse"), **changes)
+
+    @property
+    def _num_draws(self) -> int:
+        return 1
+
+    def stages(self) -> tuple[Stage, ...]:
+        fit, sample = Fit.of(self), Sample(1, 0, self)
+        return (fit, Polish(self.polish, self.polish, self), sample) if self.polish else (fit, sample)
+
+    def draw(
+        self, model: Model, params: Array, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        return self.masked(model, params, key), {}
