@@ -10,8 +10,10 @@ ORDER = [
     "errors", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
     "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
-    "methods.base", "methods.start", "methods.hamiltonian",
-    "methods.hmc", "methods.nuts", "methods", "sampling", "diagnostics", "progress",
+    "methods.base", "methods.start", "methods.hamiltonian", "methods.hmc", "methods.nuts",
+    "methods.gaussian", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
+    "methods.approximation", "methods.vi", "methods.potential", "methods.flow", "methods",
+    "sampling", "diagnostics", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot",
 ]  # fmt: skip
 
@@ -29,7 +31,8 @@ def imports(path):
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bpinn":
             inner = node.module.removeprefix("bpinn").removeprefix(".")
-            yield from [inner] if inner else [alias.name for alias in node.names]
+            whole = [f"{inner}.{alias.name}".lstrip(".") for alias in node.names]
+            yield from {name if name in ORDER else inner for name in whole}
 
 
 def test_every_module_has_its_place():

@@ -4,7 +4,7 @@ from bpinn import paper, plot, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
-from bpinn.methods import HMC, NUTS
+from bpinn.methods import HMC, NUTS, PINN, VI, Dropout, Flow
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
@@ -16,8 +16,12 @@ __all__ = [
     "HMC",
     "MLP",
     "NUTS",
+    "PINN",
+    "VI",
     "BpinnWarning",
+    "Dropout",
     "Exponential",
+    "Flow",
     "InputError",
     "KarhunenLoeve",
     "Matern32",

@@ -1,7 +1,11 @@
-"""Estimators of the posterior: small frozen settings objects."""
+"""Estimators of the posterior, as frozen settings objects."""
 
 from bpinn.methods.base import Method
+from bpinn.methods.dropout import Dropout
+from bpinn.methods.flow import Flow
 from bpinn.methods.hmc import HMC
 from bpinn.methods.nuts import NUTS
+from bpinn.methods.pinn import PINN
+from bpinn.methods.vi import VI
 
-__all__ = ["HMC", "NUTS", "Method"]
+__all__ = ["HMC", "NUTS", "PINN", "VI", "Dropout", "Flow", "Method"]

@@ -1,0 +1,92 @@
+"""Approximations of the posterior by a density that is fitted: what variational inference and flows share."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bpinn.methods.base import Stage, check_choice, check_count
+from bpinn.methods.gaussian import prior_units
+from bpinn.methods.pinn import PINN
+from bpinn.methods.training import First, Trained
+from bpinn.posterior import Model
+
+STARTS = ("auto", "small", "fit", "laplace")
+FIRST_RATE = 1e-2  # of the fit that looks for a start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximation(Trained):
+    """A density q(z) fitted by maximising the evidence lower bound, mean of log p(z, data) - log q(z) over q.
+
+    Parameters are in units of the prior: ``z = centre + scale * v`` and q is a density of ``v``.
+    """
+
+    estimate: ClassVar[str] = "approximation"
+    objective: ClassVar[str] = "elbo"
+    sign: ClassVar[float] = -1.0
+
+    num_samples: int = 5
+    num_draws: int = 4000
+    init: str = "auto"
+    init_steps: int = 20_000
+
+    @property
+    def _num_draws(self) -> int:
+        return self.num_draws
+
+    def _check(self) -> None:
+        super()._check()
+        check_count(type(self).__name__, "num_samples", self.num_samples)
+        check_count(type(self).__name__, "num_draws", self.num_draws, 4)
+        check_choice(type(self).__name__, "init", self.init, STARTS)
+        check_count(type(self).__name__, "init_steps", self.init_steps)
+
+    @property
+    @abstractmethod
+    def _start(self) -> str:
+        """What "auto" means here."""
+
+    def stages(self) -> tuple[Stage, ...]:
+        if self._start == "small":
+            return super().stages()
+        loss = "posterior" if self._start == "laplace" else "likelihood"
+        first = PINN(num_steps=self.init_steps, learning_rate=FIRST_RATE, loss=loss)
+        return (First.of(first), *super().stages())
+
+    def noise_size(self, dim: int) -> int:
+        """How many standard normal numbers a draw takes."""
+        return dim
+
+    def ready(self, params: Any) -> Any:
+        """What all draws need of the parameters, computed once."""
+        return params
+
+    @abstractmethod
+    def carry(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array]:
+        """The draw ``v`` that standard normal ``eps`` become, and the log density to train with."""
+
+    def exact(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array, dict[str, Array]]:
+        """The draw ``v``, its log density, and what is to be told of it."""
+        return *self.carry(ready, eps, dim), {}
+
+    def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
+        centre, scale = prior_units(model)
+        eps = jax.random.normal(key, (self.num_samples, self.noise_size(model.dim)), float)
+        # Without the barrier XLA computes these again for everyone who uses them.
+        eps, ready = jax.lax.optimization_barrier((eps, self.ready(params)))
+
+        def one(eps: Array) -> Array:
+            v, log_q = self.carry(ready, eps, model.dim)
+            return log_q - jnp.sum(jnp.log(scale)) - model.log_density(centre + scale * v, data)
+
+        return jnp.mean(jax.vmap(one)(eps))
+
+    def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
+        centre, scale = prior_units(model)
+        eps = jax.random.normal(key, (self.noise_size(model.dim),), float)
+        v, log_q, stats = self.exact(self.ready(params), eps, model.dim)
+        return centre + scale * v, {"log_q": log_q - jnp.sum(jnp.log(scale)), **stats}
