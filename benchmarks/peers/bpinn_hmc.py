@@ -1,0 +1,49 @@
+"""bpinn: the default sampler, or 50 fixed leapfrog steps and a single chain for a comparison like for like."""
+
+from report import Report
+
+report = Report("default", "hmc50")
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+import bpinn as bp
+
+d = report.data
+
+
+def reaction(u, u_xx, k):
+    return 0.01 * u_xx + k * jnp.tanh(u)
+
+
+problem = bp.Problem(
+    domain={"x": (-0.7, 0.7)},
+    fields={"u": bp.MLP(hidden=(50, 50))},
+    unknowns={"k": dist.Normal(0.0, 1.0)},
+    sensors={
+        "f": bp.Sensors(reaction, at={"x": d.x_f}, values=d.f, noise=d.noise_f),
+        "u": bp.Sensors("u", at={"x": d.x_u}, values=d.u, noise=d.noise_u),
+    },
+)
+method = bp.HMC()
+sizes = dict(num_warmup=report.given.warmup, num_draws=report.given.draws)  # report
+if report.given.variant == "hmc50":  # report
+    method = bp.HMC(num_leapfrog=50, jitter=0, chains=report.given.chains, **sizes)  # report
+elif report.given.draws:  # a smoke test: report
+    method = bp.HMC(**sizes)  # report
+result = bp.infer(problem, method, seed=report.given.seed, progress=False)
+u = result.predict("u", {"x": d.x_test}).draws
+
+import numpy as np  # report
+
+stats, count = result.stats, method.num_warmup + method.num_draws  # report
+sampling = float(np.sum(stats["gradients"]))  # report
+report.seconds["compile"] = result.seconds["draws (compile)"]  # report
+share = method.num_warmup / count  # every transition has the same expected length: report
+report.seconds["warmup"] = share * result.seconds["draws"]  # report
+report.seconds["sampling"] = (1 - share) * result.seconds["draws"]  # report
+report.done(
+    k=result.draws("k"), u=u,  # report
+    gradients={"warmup": method.num_leapfrog * method.num_warmup * method.chains, "sampling": sampling},  # report
+    log_density=lambda **p: result.posterior.log_density(np.concatenate([v.ravel() for v in p.values()])),  # report
+)  # fmt: skip  # report
