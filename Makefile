@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test verify bench lint format clean
+.PHONY: setup demo test verify bench bench-quick lint format clean
 
 setup: $(READY)
 
@@ -38,9 +38,21 @@ verify: $(READY)
 	@echo "== Running the longer statistical checks"
 	@$(BIN)/python -m pytest -m slow
 
+# BENCH=--resume goes on with an interrupted run; BENCH="--only bpinn tfp_xla" compares some.
+RESULTS ?= benchmarks/results.json
+PAGE ?= docs/performance.md
 bench: $(READY)
-	@echo "== Measuring speed"
-	@$(BIN)/python benchmarks/gradient.py
+	@echo "== Measuring speed against other libraries (hours; Ctrl-C keeps what is done, BENCH=--resume goes on)"
+	@$(BIN)/python benchmarks/compare.py --results $(RESULTS) $(BENCH)
+	@echo "== Measuring the floor, the gradient and how cost grows"
+	@$(BIN)/python benchmarks/floor.py --results $(RESULTS)
+	@$(BIN)/python benchmarks/gradient.py --results $(RESULTS)
+	@$(BIN)/python benchmarks/scaling.py --results $(RESULTS) $(SCALING)
+	@$(BIN)/python benchmarks/write_page.py --results $(RESULTS) --page $(PAGE)
+
+bench-quick:
+	@$(MAKE) bench BENCH="--quick $(BENCH)" SCALING=--quick RESULTS=benchmarks/work/quick.json \
+		PAGE=benchmarks/work/performance.md
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo benchmarks/.envs benchmarks/work

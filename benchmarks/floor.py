@@ -1,6 +1,6 @@
 """How far is one leapfrog step from what the machine can do? Ours against C written by hand (floor.c), on one core.
 
-    python benchmarks/floor.py [--repeats 15] [--json FILE]
+    python benchmarks/floor.py [--repeats 15] [--results FILE]
 
 Both evaluate the same posterior: log density and gradient are checked to agree to a relative 1e-4. The two and the
 bare matrix products with their tanh are timed in turn in a process that has one core; medians are reported.
@@ -8,7 +8,6 @@ bare matrix products with their tanh are timed in turn in a process that has one
 
 import argparse
 import ctypes
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ if __name__ == "__main__":  # before JAX starts
 
 import jax
 import numpy as np
+import results
 from gradient import leapfrog
 
 import bpinn as bp
@@ -121,7 +121,7 @@ def compare(name: str, library: ctypes.CDLL, repeats: int) -> dict:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--results", type=Path, help="add the numbers to this file")
     given = parser.parse_args()
     columns = ["problem", "C, µs", "products and tanh in C, µs", "ours, µs", "ours / C", "ours / products"]
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
@@ -135,5 +135,5 @@ if __name__ == "__main__":
             rows.append(compare(name, library, given.repeats))
             c, products, ours = (rows[-1]["microseconds"][key] for key in ("c", "products", "ours"))
             print(f"| {name} | {c:.1f} | {products:.1f} | {ours:.1f} | {ours / c:.2f} | {ours / products:.2f} |")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+    if given.results:
+        results.merge(given.results, floor=rows)

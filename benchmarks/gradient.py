@@ -1,6 +1,6 @@
 """One gradient of the log density against nested jax.grad, on one core and on all of them.
 
-    python benchmarks/gradient.py [--repeats 15]
+    python benchmarks/gradient.py [--repeats 15] [--results FILE]
 
 Both sides evaluate the same posterior (checked) in the same kind of compiled leapfrog loop, a loop a core,
 interleaved; the median over repeats is reported. Each number of cores is a process of its own, because XLA
@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 if "--cores" in sys.argv:  # before JAX starts
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[sys.argv.index("--cores") + 1])])
@@ -21,6 +22,7 @@ if "--cores" in sys.argv:  # before JAX starts
 import jax
 import jax.numpy as jnp
 import numpy as np
+import results
 
 import bpinn as bp
 from bpinn.sampling import COMPILER_OPTIONS
@@ -114,6 +116,7 @@ def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) ->
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--results", type=Path, help="add the numbers to this file")
     parser.add_argument("--cores", type=int, default=None, help="measure in this process, on so many cores")
     given = parser.parse_args()
     if given.cores is None:
@@ -127,10 +130,17 @@ if __name__ == "__main__":
             "our gradients a second",
         ]
         print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
+        rows = []
         for cores in (1, os.cpu_count() or 1):
-            subprocess.run(
-                [sys.executable, __file__, "--cores", str(cores), "--repeats", str(given.repeats)], check=True
-            )
+            command = [sys.executable, __file__, "--cores", str(cores), "--repeats", str(given.repeats)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+                for line in child.stdout or ():
+                    print(line, end="", flush=True)
+                    rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+            if child.returncode:
+                sys.exit(child.returncode)
+        if given.results:
+            results.merge(given.results, gradient={"columns": columns, "rows": rows})
     else:
         one, two = bp.paper.inverse_reaction_1d().problem, bp.paper.allen_cahn_2d().problem
         compare("inverse_reaction_1d", one, nested_log_density(one, reaction), 1000, given.repeats)

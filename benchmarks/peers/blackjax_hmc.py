@@ -51,15 +51,14 @@ def sample(key, state, parameters):
     return jax.lax.scan(one_step, state, jax.random.split(key, num_draws))[1]
 
 
+report.watch_jax()
 chains = []
 for chain in range(report.given.chains):
     key_init, key_warmup, key_sample = jax.random.split(jax.random.key(1000 * seed + chain), 3)
     report.phase("warmup")
     state, parameters = jax.block_until_ready(warm_up(key_warmup, prior_draw(key_init)))
-    report.phase("compile")
-    compiled = sample.lower(key_sample, state, parameters).compile()  # report: a user would just call sample
     report.phase("sampling")
-    chains.append(jax.block_until_ready(compiled(key_sample, state, parameters)))
+    chains.append(jax.block_until_ready(sample(key_sample, state, parameters)))
     report.phase("")
 
 draws = jax.tree.map(lambda *parts: jnp.stack(parts), *chains)

@@ -35,23 +35,23 @@ if report.given.variant == "hmc":
 else:
     kernel = NUTS(model, init_strategy=init_to_sample)
 mcmc = MCMC(
-    kernel, num_warmup=num_warmup, num_samples=num_draws // 2, num_chains=num_chains,
+    kernel, num_warmup=num_warmup, num_samples=num_draws, num_chains=num_chains,
     chain_method="sequential", progress_bar=False,
 )  # fmt: skip
-report.phase("warmup")
-mcmc.warmup(jax.random.key(report.given.seed), collect_warmup=True, extra_fields=("num_steps",))
-warmup_steps = jax.block_until_ready(mcmc.get_extra_fields()["num_steps"]).sum()  # report
-halves, times, steps = [], [], 0  # the first half compiles, the second does not: report
-for _ in range(2):  # report
-    report.phase("sampling")
-    mcmc.run(mcmc.post_warmup_state.rng_key, extra_fields=("num_steps",))
-    halves.append(jax.block_until_ready(mcmc.get_samples(group_by_chain=True)))
-    report.phase("")
-    times.append(report.seconds["sampling"])  # report
-    steps += mcmc.get_extra_fields()["num_steps"].sum()  # report
-    mcmc.post_warmup_state = mcmc.last_state
-report.seconds |= {"compile": 2 * times[0] - times[1], "sampling": 2 * (times[1] - times[0])}  # report
-draws = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *halves)
+extra = ("num_steps",)  # report
+report.watch_jax()
+if report.given.variant == "nuts":  # NUTS's trees in warm-up are only told by a call of its own: report
+    report.phase("warmup")
+    mcmc.warmup(jax.random.key(report.given.seed), collect_warmup=True, extra_fields=extra)  # report
+    warmup_steps = float(mcmc.get_extra_fields()["num_steps"].sum())  # report
+report.phase("sampling")
+mcmc.run(jax.random.key(report.given.seed), extra_fields=("num_steps",))
+draws = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
+report.phase("")
+if report.given.variant == "hmc":  # every transition has 50 steps, so time is shared out by their number: report
+    warmup_steps, both = 50 * num_warmup * num_chains, report.seconds["sampling"]  # report
+    report.seconds["warmup"] = both * num_warmup / (num_warmup + num_draws)  # report
+    report.seconds["sampling"] = both - report.seconds["warmup"]  # report
 over_draws = jax.vmap(jax.vmap(jax.vmap(network, (None, 0)), (0, None)), (0, None))
 u = jax.jit(over_draws)(draws, d.x_test)
 
@@ -60,6 +60,7 @@ def log_density(**p):  # report
     return numpyro.infer.util.log_density(model, (), {}, p)[0]  # report
 
 
+steps = mcmc.get_extra_fields()["num_steps"].sum()  # report
 report.done(
     k=draws["k"], u=u, log_density=log_density, gradients={"warmup": warmup_steps, "sampling": steps},  # report
 )  # fmt: skip  # report

@@ -47,13 +47,25 @@ class Report:
             self.data = SimpleNamespace(**{name: file[name] for name in file.files})
         self.seconds = {"compile": 0.0, "warmup": 0.0, "sampling": 0.0}
         self._phase, self._began = "", 0.0
+        self._compiled = 0.0
+
+    def watch_jax(self) -> None:
+        """What JAX says it spends on compiling is taken out of the phase it happens in."""
+        import jax
+
+        def listen(event: str, seconds: float, **_) -> None:
+            if event.endswith(("backend_compile_duration", "jaxpr_to_mlir_module_duration")):
+                self._compiled += seconds
+
+        jax.monitoring.register_event_duration_secs_listener(listen)
 
     def phase(self, name: str) -> None:
         """From here on time belongs to "compile", "warmup" or "sampling"; "" ends the last one."""
         now = time.perf_counter()
         if self._phase:
-            self.seconds[self._phase] += now - self._began
-        self._phase, self._began = name, now
+            self.seconds[self._phase] += now - self._began - self._compiled
+            self.seconds["compile"] += self._compiled
+        self._phase, self._began, self._compiled = name, now, 0.0
 
     def done(self, k, u=None, gradients=None, log_density=None, **notes) -> None:
         """``k`` is (chains, draws), ``u`` (chains, draws, 11); ``log_density`` takes the parts of `unflatten`."""

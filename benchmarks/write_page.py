@@ -1,0 +1,412 @@
+"""Write docs/performance.md and its figures from the results of a run; measures nothing.
+
+python benchmarks/write_page.py [--results benchmarks/results.json] [--page docs/performance.md]
+"""
+
+import argparse
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import results
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+SETUPS = {
+    "one": "One process, as a user starts it",
+    "all": "A process on every core",
+    "trust": "From a cold start to an answer that can be trusted",
+}
+OURS, THEIRS = "#c44e52", "#4c72b0"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def prose(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """To so many significant digits, without an exponent where that reads well."""
+    if value is None or not np.isfinite(value):
+        return "–"
+    if value == 0 or not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2g}"
+    return f"{float(f'{value:.{digits}g}'):,.{max(digits - 1 - int(np.floor(np.log10(abs(value)))), 0)}f}"
+
+
+class Runs:
+    """The runs of one peer in one setup, over repeats."""
+
+    def __init__(self, found: dict[str, Any], setup: str, peer: str):
+        prefix = f"{setup}/{peer}/"
+        rows = [row for key, row in found.get("runs", {}).items() if key.startswith(prefix)]
+        self.rows = [row for row in rows if "error" not in row]
+        self.errors = [row["error"] for row in rows if "error" in row]
+
+    def values(self, *path: str) -> list[float]:
+        found = []
+        for row in self.rows:
+            value: Any = row
+            for name in path:
+                value = (value or {}).get(name)
+            if value is not None:
+                found.append(float(value))
+        return found
+
+    def median(self, *path: str) -> float | None:
+        values = self.values(*path)
+        return float(np.median(values)) if values else None
+
+    def spread(self, *path: str) -> str:
+        """The median, and the least and the most where there are several."""
+        values = self.values(*path)
+        if len(values) < 2:
+            return number(self.median(*path))
+        return f"{number(self.median(*path))} ({number(min(values))}–{number(max(values))})"
+
+
+def k_of(runs: Runs) -> str:
+    mean, sd = runs.median("k_mean"), runs.median("k_sd")
+    return "–" if mean is None else f"{mean:.3f}" if sd is None else f"{mean:.3f} ± {sd:.3f}"
+
+
+def rhat_of(runs: Runs) -> str:
+    rhat = runs.median("rhat")
+    return "–" if rhat is None else f"{rhat:.3f}"
+
+
+def peers_with(found: dict[str, Any], setup: str) -> list[tuple[str, dict[str, Any], Runs]]:
+    rows = [(name, peer, Runs(found, setup, name)) for name, peer in found.get("peers", {}).items()]
+    return [row for row in rows if row[2].rows or row[2].errors]
+
+
+def compared(found: dict[str, Any], setup: str) -> str:
+    columns = ["library", "chains", "warm-up + draws", "s to the answer", "compile, s", "warm-up, s", "sampling, s"]
+    columns += [
+        "gradients",
+        "µs a gradient",
+        "worst R-hat",
+        "least ESS",
+        "ESS/s after warm-up",
+        "ESS/s in all",
+        "MiB",
+        "k",
+    ]
+    rows = []
+    for _, peer, runs in peers_with(found, setup):
+        if not runs.rows:
+            rows.append([peer["label"], *["–"] * (len(columns) - 2), runs.errors[0]])
+            continue
+        warmup, draws = peer["sizes"]
+        chains = runs.median("chains")
+        all_gradients = [sum(row["gradients"].values()) for row in runs.rows]
+        rows.append(
+            [
+                peer["label"],
+                "–" if chains is None else int(chains),
+                f"{warmup} + {draws}" if draws else "its own",
+                runs.spread("seconds"),
+                *(number(runs.median("phases", name)) for name in ("compile", "warmup", "sampling")),
+                number(float(np.median(all_gradients))),
+                runs.spread("microseconds_a_gradient"),
+                rhat_of(runs),
+                number(runs.median("ess")),
+                number(runs.median("ess_a_second_after_warmup")),
+                runs.spread("ess_a_second"),
+                number(runs.median("peak_mib")),
+                k_of(runs),
+            ]
+        )
+    return table(columns, rows)
+
+
+def trusted(found: dict[str, Any]) -> str:
+    columns = ["library", "s from process start", "warm-up + draws of each chain", "least ESS", "worst R-hat"]
+    columns += ["met in", "k"]
+    rows = []
+    for _, peer, runs in peers_with(found, "trust"):
+        met = Runs({}, "", "")
+        met.rows = [row for row in runs.rows if row.get("trustworthy")]
+        shown = met if met.rows else runs
+        sizes = "its own"
+        if shown.rows and "warmup" in shown.rows[0]:
+            sizes = f"{shown.median('warmup'):,.0f} + {shown.median('draws'):,.0f}"
+        seconds = met.spread("seconds") if met.rows else f"not within {number(runs.median('seconds'))}"
+        count = f"{len(met.rows)} of {len(runs.rows)}"
+        cells = [number(shown.median("ess")), rhat_of(shown), count, k_of(shown)]
+        rows.append([peer["label"], seconds, sizes, *cells])
+    return table(columns, rows)
+
+
+def checked(found: dict[str, Any]) -> str:
+    rows = []
+    for name, peer in found.get("peers", {}).items():
+        every = [value for setup in SETUPS for value in Runs(found, setup, name).values("log_density_difference")]
+        env = found.get("environments", {}).get(peer["environment"], {})
+        versions = ", ".join(f"{p} {v}" for p, v in env.get("versions", {}).items() if p != "numpy")
+        apart = number(max(every)) if every else "a loss, not a density" if name == "deepxde_pinn" else "not run"
+        rows.append([peer["label"], peer["lines"], apart, env.get("error", versions)])
+    return table(["library", "lines of user code", "log density apart from ours, relative", "versions"], rows)
+
+
+def headline(found: dict[str, Any]) -> list[str]:
+    """What the tables say in a sentence each, computed from them."""
+    lines = []
+    ours = Runs(found, "one", "bpinn").median("ess_a_second")
+    others = {
+        peer["label"]: runs.median("ess_a_second")
+        for name, peer, runs in peers_with(found, "all")
+        if not name.startswith("bpinn") and runs.median("ess_a_second")
+    }
+    if ours and others:
+        best = max(others, key=lambda label: others[label])
+        ratio = number(ours / others[best])
+        lines.append(f"- Effective draws a second, start to answer, all cores: {ratio} times the best peer's ({best}).")
+    for setup, words in (("one", "one process"), ("all", "a process on every core")):
+        same = Runs(found, setup, "bpinn_hmc50").median("microseconds_a_gradient")
+        rest = {
+            peer["label"]: runs.median("microseconds_a_gradient")
+            for name, peer, runs in peers_with(found, setup)
+            if not name.startswith(("bpinn", "deepxde")) and runs.rows
+        }
+        if same and rest:
+            best = min(rest, key=lambda label: rest[label])
+            lines.append(
+                f"- One gradient, like for like, {words}: {number(same)} µs against {number(rest[best])} µs "
+                f"of the fastest peer ({best})."
+            )
+    seconds = {
+        name: float(np.median([r["seconds"] for r in runs.rows if r.get("trustworthy")]))
+        for name, _, runs in peers_with(found, "trust")
+        if any(r.get("trustworthy") for r in runs.rows)
+    }
+    if "bpinn" in seconds and len(seconds) > 1:
+        label, best = min(((n, s) for n, s in seconds.items() if n != "bpinn"), key=lambda item: item[1])
+        lines.append(
+            f"- From a cold start to an answer that can be trusted: {number(seconds['bpinn'])} s against "
+            f"{number(best)} s of the fastest peer ({found['peers'][label]['label']})."
+        )
+    return lines
+
+
+def floor_table(found: dict[str, Any]) -> str:
+    rows = []
+    for row in found["floor"]:
+        c, products, ours = (row["microseconds"][key] for key in ("c", "products", "ours"))
+        cells = [number(c), number(products), number(ours), f"{ours / c:.2f}", f"{ours / products:.2f}"]
+        rows.append([row["problem"], *cells, number(row["relative_difference"]["gradient"])])
+    columns = ["problem", "C, µs a step", "products and tanh in C, µs", "ours, µs", "ours / C", "ours / products"]
+    return table([*columns, "gradients apart"], rows)
+
+
+def scaling_tables(found: dict[str, Any]) -> str:
+    parts = []
+    for name, part in found["scaling"]["gradients"].items():
+        columns = [name, *part["sizes"], "slope"]
+        parts.append(table(columns, [["µs", *map(number, part["microseconds"]), f"{part['slope']:.2f}"]]))
+    rows = [
+        [
+            r["chains"], r["cores"], r["draws"], r["keep"] or "all", number(r["seconds"]),
+            f"{r['gradients'] / r['seconds']:,.0f}", number(r["peak_mib"]),
+        ]
+        for r in found["scaling"]["sampling"]
+    ]  # fmt: skip
+    columns = ["chains", "cores", "draws", "kept", "s", "gradients a second", "peak MiB"]
+    return "\n\n".join([*parts, table(columns, rows)])
+
+
+def memory_of(found: dict[str, Any]) -> str:
+    """How peak memory grew from the fewest draws to the most, with `keep=` and without."""
+    said = []
+    for kept, words in ((False, "all draws kept"), (True, "`keep=`")):
+        rows = [r for r in found["scaling"]["sampling"] if r["num_leapfrog"] == 2 and bool(r["keep"]) == kept]
+        if len(rows) > 1:
+            grown = rows[-1]["peak_mib"] - rows[0]["peak_mib"]
+            said.append(f"{grown:+.0f} MiB with {words}")
+    if not said:
+        return ""
+    return f"From {rows[0]['draws']:,} to {rows[-1]['draws']:,} draws peak memory changed by {' and '.join(said)}."
+
+
+# --- figures ---
+
+
+def figure_of_peers(found: dict[str, Any], path: Path) -> bool:
+    rates = [("bpinn, default", Runs(found, "one", "bpinn").median("ess_a_second"), True)]
+    rates += [
+        (peer["label"], runs.median("ess_a_second"), name.startswith("bpinn"))
+        for name, peer, runs in peers_with(found, "all")
+    ]
+    seconds = [
+        (peer["label"], runs.median("seconds"), name.startswith("bpinn"))
+        for name, peer, runs in peers_with(found, "trust")
+        if any(row.get("trustworthy") for row in runs.rows)
+    ]
+    panels = [("effective draws a second, start to answer, all cores", rates)]
+    panels += [("seconds from a cold start to R-hat < 1.01, ESS > 400", seconds)]
+    panels = [(title, [bar for bar in bars if bar[1]]) for title, bars in panels]
+    if not any(bars for _, bars in panels):
+        return False
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    for axis, (title, bars) in zip(axes, panels, strict=True):
+        labels, values, ours = zip(*reversed(bars), strict=True) if bars else ((), (), ())
+        axis.barh(labels, values, color=[OURS if own else THEIRS for own in ours])
+        axis.bar_label(axis.containers[0], [number(v) for v in values], padding=3, fontsize=8)
+        axis.set_title(title, fontsize=9)
+        axis.margins(x=0.15)
+        if bars:
+            axis.set_xscale("log")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return True
+
+
+def figure_of_scaling(found: dict[str, Any], path: Path) -> None:
+    studies = found["scaling"]["gradients"]
+    figure, axes = plt.subplots(1, len(studies), figsize=(2.3 * len(studies), 2.5), sharey=True, layout="constrained")
+    for axis, (name, part) in zip(np.atleast_1d(axes), studies.items(), strict=True):
+        axis.loglog(part["sizes"], part["microseconds"], "o-", color=OURS, markersize=3)
+        axis.set_xticks(part["sizes"], [str(size) for size in part["sizes"]], fontsize=7)
+        axis.minorticks_off()
+        axis.set_title(f"{name}: slope {part['slope']:.2f}", fontsize=9)
+        axis.grid(alpha=0.3)
+    np.atleast_1d(axes)[0].set_ylabel("µs a gradient")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+# --- the page ---
+
+
+def page(found: dict[str, Any], folder: Path) -> str:
+    m = found.get("machine", {})
+    lines = ["# Performance", ""]
+    lines += [
+        prose(
+            f"Measured on {found.get('date', 'an unknown day')} on {m.get('cores', '?')} cores of "
+            f"{m.get('processor', 'an unknown processor')} with {m.get('memory_gib', '?')} GiB, {m.get('system', '')}, "
+            f"Python {m.get('python', '?')}; the load before the run was "
+            f"{m.get('load_before', '?')}. Another machine has "
+            "other numbers, and so has this one on another day: ratios within one run are what to read. "
+            "`make bench` measures everything anew and writes this page from `benchmarks/results.json`."
+        ),
+        "",
+    ]
+    if found.get("quick"):
+        lines += ["**This is a smoke test with few transitions; its numbers mean nothing.**", ""]
+    if found.get("runs"):
+        lines += peers_section(found)
+        if figure_of_peers(found, folder / "performance.png"):
+            lines += ["![bpinn and its peers](performance.png)", ""]
+    if "floor" in found:
+        lines += ["## How far from the machine's limit", ""]
+        lines += [
+            prose(
+                "`benchmarks/floor.c` is one gradient and leapfrog step written by hand in C, "
+                "checked against ours, on one "
+                "core; its bare matrix products and tanh are timed alone as well."
+            ),
+            "",
+            floor_table(found),
+            "",
+        ]
+    if "gradient" in found:
+        lines += ["## Against nested jax.grad", "", "`benchmarks/gradient.py`, the same compiled leapfrog loop:", ""]
+        lines += [table(found["gradient"]["columns"], found["gradient"]["rows"]), ""]
+    if "scaling" in found:
+        figure_of_scaling(found, folder / "scaling.png")
+        lines += ["## How cost grows", ""]
+        lines += [
+            prose(
+                "One gradient on one core, changing one thing at a time from width 50, two "
+                "hidden layers, 128 sensors, one "
+                "coordinate and second order. Slopes are of log cost against log size over the "
+                "larger half of the sizes."
+            ),
+            "",
+            "![Cost of a gradient](scaling.png)",
+            "",
+            f"Sampling the 1D inverse problem, compilation left out. {memory_of(found)}",
+            "",
+            scaling_tables(found),
+            "",
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def peers_section(found: dict[str, Any]) -> list[str]:
+    failures = [
+        f"- {peer['label']} ({setup}): {error}"
+        for setup in SETUPS
+        for _, peer, runs in peers_with(found, setup)
+        for error in runs.errors
+    ]
+    lines = ["## Against other libraries", ""]
+    lines += [
+        prose(
+            "The paper's 1D inverse problem at noise 0.1: 40 readings, 2,702 parameters, the same posterior for all in "
+            "float32 (log densities at three vectors are compared below). Each library has one script in "
+            "`benchmarks/peers`, as a user of it would write it, with HMC of 50 leapfrog "
+            "steps where it has HMC. Chains "
+            "of peers start at a draw from the prior; bpinn's anneal the likelihood from there in warm-up."
+        ),
+        "",
+        prose(
+            "ESS is the smaller of bulk and tail, the least over k and u at 11 points. Medians over repeats, the least "
+            "and the most in brackets; runs are interleaved. Seconds count from the start of the process, with imports "
+            "and compilation (which is in the warm-up of TensorFlow and the training of DeepXDE). bpinn's default is "
+            "four chains of 100 to 300 steps that use all cores by themselves; the row with 50 steps is the "
+            "like-for-like one. PyTorch's fixed step size of 2.4e-3 was found beforehand and its search is not in the "
+            "time. The DeepXDE row is a deterministic PINN with a single value of k and no error bars."
+        ),
+        "",
+        *headline(found),
+        "",
+    ]
+    for setup in ("one", "all"):
+        if peers_with(found, setup):
+            lines += [f"### {SETUPS[setup]}", "", compared(found, setup), ""]
+    if peers_with(found, "trust"):
+        lines += [
+            f"### {SETUPS['trust']}",
+            "",
+            prose(
+                "Four chains, until R-hat < 1.01 and ESS > 400 for k and u at 11 points. Peers "
+                "share their chains over the "
+                "cores and try 500 + 1000 transitions, then twice as many, and so on; only the "
+                "try that met it is counted."
+            ),
+            "",
+            trusted(found),
+            "",
+        ]
+    lines += ["### Scripts and checks", "", checked(found), ""]
+    if failures:
+        lines += ["Runs that failed:", "", *failures, ""]
+    return lines
+
+
+def write(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(page(results.load(path), target.parent))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=results.DEFAULT)
+    parser.add_argument("--page", type=Path, default=results.HERE.parent / "docs" / "performance.md")
+    given = parser.parse_args()
+    if not given.results.exists():
+        raise SystemExit(f"write_page: {given.results} does not exist; run `make bench` first")
+    write(given.results, given.page)
+    print(f"wrote {given.page}")
