@@ -320,7 +320,9 @@ def main() -> None:
     found = results.load(path) if given.resume else {}
     found.setdefault("date", datetime.date.today().isoformat())
     found.setdefault("machine", machine())
-    found |= {"quick": given.quick, "environments": {}, "runs": found.get("runs", {})}
+    found |= {"quick": given.quick}
+    found.setdefault("environments", {})
+    found.setdefault("runs", {})
     bench = Bench(given.quick, given.timeout, write_data(WORK / "data.npz"))
     chosen = [peer for peer in PEERS if peer.name in given.only]
     for env in dict.fromkeys(peer.env for peer in chosen):

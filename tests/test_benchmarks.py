@@ -2,11 +2,15 @@
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+
+import bpinn as bp
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -15,10 +19,18 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 def bench(monkeypatch):
     """Import a module of the benchmarks' folder, and forget it afterwards."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("results", "write_page", "report")
-    yield lambda name: importlib.import_module(name)
-    for name in names:
-        sys.modules.pop(name, None)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def quick_compilation():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(seconds, **changes):
@@ -111,10 +123,41 @@ def test_interrupted_results_leave_the_old_ones_whole(bench, tmp_path, monkeypat
     assert results.load(path) == {"floor": [1], "scaling": {"a": 2}}
 
 
+def test_every_peer_has_its_script_and_its_requirements(bench):
+    compare = bench("compare")
+    assert len(set(compare.NAMES)) == len(compare.PEERS)
+    for peer in compare.PEERS:
+        assert compare.lines_of(FOLDER / "peers" / peer.script) > 10
+        assert peer.env == "bpinn" or "==" in (FOLDER / "peers" / f"{peer.env}.txt").read_text()
+    keys = [task[0] for task in compare.tasks_of(compare.NAMES, 2)]
+    assert len(set(keys)) == len(keys)
+    assert len(compare.tasks_of(["bpinn"], 2)) == 4
+
+
+def test_lines_of_user_code(bench, tmp_path):
+    script = tmp_path / "script.py"
+    text = ['"""A docstring', 'of two lines."""', "", "import report", "# a comment", "x = 1", "def f():"]
+    script.write_text("\n".join([*text, '    """D."""', "    return x", ""]))
+    assert bench("compare").lines_of(script) == 3
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="floor.c needs gcc")
+def test_floor_in_c_is_the_same_log_density(bench, tmp_path, quick_compilation):
+    floor = bench("floor")
+    library = floor.compile_c(tmp_path)
+    cases = [("inverse_reaction_1d", (50, 50)), ("inverse_reaction_1d", (9,)), ("allen_cahn_2d", (7, 33, 20))]
+    for name, hidden in cases:
+        problem = getattr(bp.paper, name)(surrogate=bp.MLP(hidden=hidden)).problem
+        posterior, native = bp.Posterior(problem), floor.Native(library, problem, floor.PROBLEMS[name][0])
+        z = np.asarray(0.5 * posterior.sample_prior(jax.random.key(2), 1)[0])
+        value, slope = jax.jit(jax.value_and_grad(posterior.log_density))(z)
+        found, found_slope = native.log_density(z)
+        np.testing.assert_allclose(found, value, rtol=1e-4)
+        np.testing.assert_allclose(found_slope, slope, atol=1e-4 * float(np.abs(slope).max()))
+
+
 def test_peers_share_the_order_of_parameters(bench, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER / "peers"))
-    import bpinn as bp
-
     problem = bp.paper.inverse_reaction_1d().problem
     posterior = bp.Posterior(problem)
     z = np.arange(posterior.dim, dtype=np.float32)
