@@ -45,7 +45,7 @@ bench: $(READY)
 	@echo "== Measuring speed against other libraries (hours; Ctrl-C keeps what is done, BENCH=--resume goes on)"
 	@$(BIN)/python benchmarks/compare.py --results $(RESULTS) $(BENCH)
 	@echo "== Measuring the floor, the gradient and how cost grows"
-	@$(BIN)/python benchmarks/floor.py --results $(RESULTS)
+	@$(BIN)/python benchmarks/floor.py --results $(RESULTS) || echo "   the floor is left out"
 	@$(BIN)/python benchmarks/gradient.py --results $(RESULTS)
 	@$(BIN)/python benchmarks/scaling.py --results $(RESULTS) $(SCALING)
 	@$(BIN)/python benchmarks/write_page.py --results $(RESULTS) --page $(PAGE)
