@@ -26,6 +26,10 @@ def problem(domain=None, fields=None, unknowns=None, **groups):
     )
 
 
+def infer(given, method):
+    return bp.infer(given, method, seed=0, progress=False)
+
+
 def with_nan(value):
     values = np.zeros(5)
     values[2] = value
@@ -141,6 +145,35 @@ WRONG = {
     "jitter": (lambda: bp.HMC(jitter=1.5), r"HMC: jitter must be a number"),
     "keep": (lambda: bp.HMC(keep=0), r"HMC: keep must be a whole number"),
     "depth": (lambda: bp.NUTS(max_tree_depth=0), r"NUTS: max_tree_depth must be a whole number"),
+    "family": (lambda: bp.VI(family="full"), r"VI: family must be one of 'mean-field', 'low-rank', 'full-rank', got 'full'"),
+    "no rank": (lambda: bp.VI(family="low-rank", rank=0), r"VI: rank must be a whole number of at least 1, got 0"),
+    "gradient": (lambda: bp.VI(gradient="none"), r"VI: gradient must be one of 'path', 'total', got 'none'"),
+    "no samples": (lambda: bp.VI(num_samples=0), r"VI: num_samples must be a whole number of at least 1, got 0"),
+    "few draws": (lambda: bp.VI(num_draws=3), r"VI: num_draws must be a whole number of at least 4, got 3"),
+    "start of VI": (lambda: bp.VI(init="prior"), r"VI: init must be one of 'auto', 'small', 'fit', 'laplace', got 'prior'"),
+    "no steps": (lambda: bp.VI(num_steps=0), r"VI: num_steps must be a whole number of at least 1, got 0"),
+    "steps are a float": (lambda: bp.PINN(num_steps=2e4), r"PINN: num_steps must be a whole number of at least 1, got 20000.0"),
+    "learning rate": (lambda: bp.VI(learning_rate=0), r"VI: learning_rate must be a number between 0 and inf, got 0"),
+    "schedule": (lambda: bp.PINN(schedule="linear"), r"PINN: schedule must be one of 'cosine', 'constant', got 'linear'"),
+    "patience": (lambda: bp.VI(patience=1), r"VI: patience must be a whole number of at least 10, got 1"),
+    "loss": (lambda: bp.PINN(loss="mae"), r"PINN: loss must be one of 'mse', 'likelihood', 'posterior', got 'mae'"),
+    "polish": (lambda: bp.PINN(polish=-1), r"PINN: polish must be a whole number of at least 0, got -1"),
+    "rate": (lambda: bp.Dropout(rate=1.0), r"Dropout: rate must be a number between .* and 1, got 1.0"),
+    "rate in percent": (lambda: bp.Dropout(rate=5), r"Dropout: rate must be a number between .* and 1, got 5"),
+    "last steps": (lambda: bp.Dropout(last=0), r"Dropout: last must be a whole number of at least 1, got 0"),
+    "kind": (lambda: bp.Flow(kind="planar"), r"Flow: kind must be one of 'coupling', 'spline', 'potential', got 'planar'"),
+    "density": (lambda: bp.Flow(density="euler"), r"Flow: density must be one of 'exact', 'laplacian', got 'euler'"),
+    "no layers": (lambda: bp.Flow(layers=0), r"Flow: layers must be a whole number of at least 1, got 0"),
+    "no hidden layer": (lambda: bp.Flow(hidden=()), r"Flow: hidden must name the width of at least one hidden layer"),
+    "hidden is a number": (lambda: bp.Flow(hidden=64), r"Flow: hidden must be widths such as \(64,\), got 64"),
+    "unequal widths": (lambda: bp.Flow(hidden=(8, 9)), r"Flow: the hidden layers of coupling flows have equal widths, got hidden=\(8, 9\)"),
+    "affine": (lambda: bp.Flow(affine="no"), r"Flow: affine must be True or False, got 'no'"),
+    "large flow": (lambda: infer(problem(fields={"u": bp.MLP(hidden=(50, 50))}), bp.Flow()), r"Flow: the problem has 2701 parameters, and a flow is for up to 2000; use bp.HMC"),
+    "dropout of no neurons": (lambda: infer(problem(fields={"u": bp.MLP(hidden=())}), bp.Dropout()), r"Dropout: field 'u' has no hidden neurons to leave out"),
+    "dropout of a series": (lambda: infer(problem(fields={"u": bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=3, interval=(0, 1))}), bp.Dropout()), r"Dropout: field 'u' has no hidden neurons"),
+    "noise of a fit": (lambda: infer(problem(u=sensors(noise=dist.HalfNormal(1.0))), bp.PINN()), r"PINN: 'noise_u' is to be inferred, which is not possible with loss='mse'; state the noise"),
+    "noise of dropout": (lambda: infer(problem(u=sensors(noise=dist.HalfNormal(1.0))), bp.Dropout()), r"Dropout: 'noise_u' is to be inferred"),
+    "a method's class": (lambda: infer(problem(), bp.VI), r"infer: expected a method such as bp.HMC\(\), got .*; call it: bp.VI\(\)"),
     # infer
     "no problem": (lambda: bp.infer("problem", seed=0), r"infer: expected a bp.Problem first, got str"),
     "method is a class": (lambda: bp.infer(problem(), bp.HMC, seed=0), r"infer: expected a method such as bp.HMC\(\).*call it: bp.HMC\(\)"),

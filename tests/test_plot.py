@@ -462,3 +462,26 @@ PRIOR_WRONG = {
 def test_figures_of_the_prior_refuse_what_they_cannot_show(line, call, words):
     with pytest.raises(bp.InputError, match=words):
         call(line)
+
+
+def test_history_shows_each_fit_and_refuses_chains(line):
+    problem = line.problem
+    elbo = bp.infer(problem, bp.VI(num_steps=2000, num_draws=10, init="small"), seed=0, chains=2, progress=False)
+    (ax,) = plot.history(elbo).axes
+    assert len(ax.lines) == 2
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), elbo.history["elbo"][1, 2:])
+    assert ax.get_yscale() == "linear"
+    with pytest.raises(bp.InputError, match=r"history: HMC fits nothing and has no history; use plot.traces"):
+        plot.history(line)
+
+
+def test_a_plain_network_is_drawn_without_a_band(line):
+    x = np.linspace(0, 1, 5)
+    problem = bp.Problem(
+        {"x": (0.0, 1.0)}, {"u": SMALL}, sensors={"u": bp.Sensors("u", {"x": x}, np.sin(x), noise=0.1)}
+    )
+    result = bp.infer(problem, bp.PINN(num_steps=200), seed=0, progress=False)
+    (ax,) = plot.band(result, "u").axes
+    assert ax.get_legend_handles_labels()[1] == ["solution", "readings"]
+    (ax,) = plot.history(result).axes
+    assert ax.get_yscale() == "log"

@@ -4,7 +4,7 @@ from bpinn import paper, plot, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
-from bpinn.methods import HMC, NUTS, PINN, VI, Dropout, Flow
+from bpinn.methods import HMC, NUTS, PINN, VI, Dropout, Flow, Method
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
@@ -26,6 +26,7 @@ __all__ = [
     "KarhunenLoeve",
     "Matern32",
     "Matern52",
+    "Method",
     "Periodic",
     "Posterior",
     "Prediction",

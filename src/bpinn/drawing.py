@@ -68,7 +68,9 @@ def draw_band(ax: Axes, view: views.View, p: float) -> None:
         low, high = (end.ravel()[order] for end in view.prediction.interval(p))
         text = f"{100 * p:g}% of new readings" if view.noisy else f"{100 * p:g}% interval"
         ax.fill_between(x[order], low, high, color=BLUE, alpha=0.25, lw=0, label=text)
-    ax.plot(x[order], view.prediction.mean.ravel()[order], color=BLUE, label=view.mean_label)
+    ax.plot(
+        x[order], view.prediction.mean.ravel()[order], color=BLUE, label="solution" if view.certain else view.mean_label
+    )
     if view.truth is not None:
         ax.plot(x[order], view.truth.ravel()[order], color=BLACK, ls="--", lw=1.2, label="truth")
     if view.values.size:
@@ -190,3 +192,13 @@ def colour_bar(ax: Axes, mesh: Any) -> None:
     bar = ax.get_figure(root=True).colorbar(mesh, cax=ax.inset_axes((1.04, 0, 0.05, 1)))  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=9)
     bar.outline.set_visible(False)
+
+
+def draw_history(ax: Axes, name: str, steps: np.ndarray, values: np.ndarray) -> None:
+    bound = name == "elbo"
+    shown = slice(len(steps) // 10, None) if bound else slice(None)
+    for i, row in enumerate(values):
+        ax.plot(steps[shown], row[shown], color=CHAINS[i % len(CHAINS)], linewidth=0.9)
+    ax.set(xlabel="step", ylabel="evidence lower bound" if bound else name)
+    if not bound and np.nanmin(values) > 0:
+        ax.set_yscale("log")

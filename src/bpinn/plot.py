@@ -128,6 +128,25 @@ def traces(result: Result) -> Figure:
     return drawing.figure(panels, 1 if len(panels) < 3 else 2, drawing.FLAT)
 
 
+def history(result: Result) -> Figure:
+    """How a fit went: the evidence lower bound, or the loss, over its steps; a line for each fit.
+
+    Where it still climbs at the end, more steps are wanted. Losses are on a logarithmic scale if they are positive;
+    of the evidence lower bound the last nine tenths are shown, for it starts far below.
+
+    Example:
+        ``bp.plot.history(bp.infer(problem, bp.VI(), seed=0)).savefig("history.png")``
+    """
+    told = {name: values for name, values in result.history.items() if name != "step"}
+    if not told:
+        raise InputError(f"history: {type(result.method).__name__} fits nothing and has no history; use plot.traces")
+    steps = result.history["step"]
+    panels: list[drawing.Draw] = [
+        partial(drawing.draw_history, name=name, steps=steps, values=values) for name, values in told.items()
+    ]
+    return drawing.figure(panels, 1, drawing.ALONE)
+
+
 def overview(result: Result, *, truth: Any = None) -> Figure:
     """Everything in one figure: each field, each other measured quantity, and each unknown.
 

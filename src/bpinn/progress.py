@@ -50,7 +50,8 @@ class Display:
             what = f"warm-up {slowest}/{progress.num_warmup}"
             if not warming:
                 what = f"draws {slowest - progress.num_warmup}/{progress.num_steps - progress.num_warmup}"
-            parts = [f"{len(progress.chains)} chains" if many else "1 chain", what]
+            unit = "chain" if _is_sampler(progress) else "fit"
+            parts = [f"{len(progress.chains)} {unit}s" if many else f"1 {unit}", what]
             parts += [] if warming else self._sampler(progress, now, done >= total)
         parts.append(f"{left:.0f} s left" if done < total else f"{now - progress.started:.1f} s")
         return "  ".join(parts)
@@ -62,8 +63,10 @@ class Display:
 
     def _sampler(self, progress: Progress, now: float, finished: bool) -> list[str]:
         latest = [chain.records[-1].stats for chain in progress.chains if chain.records]
-        parts = []
-        if latest and "acceptance" in latest[0]:
+        parts: list[str] = []
+        if not _is_sampler(progress):
+            return parts
+        if latest:
             acceptance = np.mean([np.mean(s["acceptance"]) for s in latest])
             step_size = np.median([s["step_size"][-1] for s in latest])
             parts += [f"accepted {acceptance:.0%}", f"step {step_size:.1e}"]
@@ -82,3 +85,8 @@ class Display:
         else:
             self.stream.write(line + "\n")
         self.stream.flush()
+
+
+def _is_sampler(progress: Progress) -> bool:
+    """Whether the draws are Markov chains, whose acceptance and R-hat mean something."""
+    return any("acceptance" in chain.latest for chain in progress.chains)

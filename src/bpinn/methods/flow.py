@@ -73,6 +73,8 @@ class Flow(Approximation):
     learning_rate: float = 3e-3
 
     def __post_init__(self) -> None:
+        if isinstance(self.hidden, int | float | str):
+            raise InputError(f"Flow: hidden must be widths such as (64,), got {self.hidden!r}")
         object.__setattr__(self, "hidden", tuple(self.hidden))
         self._check()
         check_choice("Flow", "kind", self.kind, KINDS)

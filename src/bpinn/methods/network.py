@@ -52,7 +52,9 @@ class Network(Trained):
             pairs = zip(model.predicted(z, data), data["values"], strict=True)
             return sum((jnp.mean((p - values) ** 2) for p, values in pairs), start=jnp.zeros((), z.dtype))
         count = sum(len(values) for values in data["values"])
-        whole = model.log_likelihood if self.loss == "likelihood" else model.log_density
+        # An inferred noise would shrink to nothing around a network that fits exactly; the prior holds it.
+        inferred = any(group.noise_name for group in model.likelihoods)
+        whole = model.log_likelihood if self.loss == "likelihood" and not inferred else model.log_density
         return -whole(z, data) / count
 
 

@@ -1,0 +1,84 @@
+"""Every method on one problem: the paper's 1D inverse problem, a reaction rate k from 40 noisy readings.
+
+    0.01 u'' + k tanh(u) = f,    x in [-0.7, 0.7],    k = 0.7 is true
+
+A network is inferred with HMC, variational inference and dropout, and fitted as a plain PINN; a Karhunen-Loève field
+with HMC, a full Gaussian and two flows. The table says how far each is from the truth, and how often its 95% band
+holds it.
+
+    python examples/compare_methods.py [--noise 0.1] [--out FOLDER]     (about three minutes; --out saves the figure)
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import bpinn as bp
+
+NETWORK = bp.MLP(hidden=(50, 50))
+KL = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
+METHODS = {
+    "HMC": (NETWORK, bp.HMC()),
+    "VI, mean-field": (NETWORK, bp.VI(num_steps=30_000)),
+    "VI, low-rank": (NETWORK, bp.VI(family="low-rank", num_steps=30_000)),
+    "dropout 1%": (NETWORK, bp.Dropout(rate=0.01, num_steps=100_000)),
+    "dropout 5%": (NETWORK, bp.Dropout(rate=0.05, num_steps=100_000)),
+    "PINN": (NETWORK, bp.PINN(num_steps=20_000, polish=500)),
+    "KL-HMC": (KL, bp.HMC()),
+    "KL-VI, full-rank": (KL, bp.VI(family="full-rank")),
+    "KL-flow, coupling": (KL, bp.Flow()),
+    "KL-flow, potential": (KL, bp.Flow(kind="potential", hidden=(32, 32), num_steps=3000)),
+}
+
+
+def quicker(method: bp.Method, like: bp.HMC) -> bp.Method:
+    """The same method with so few steps that only its mechanics are seen."""
+    if isinstance(method, bp.HMC):
+        return like
+    few = {"num_steps": 200} | ({} if isinstance(method, bp.PINN) else {"num_draws": 30})
+    return replace(method, **few, **({"init_steps": 200} if hasattr(method, "init_steps") else {}))
+
+
+def main(method: bp.HMC | None = None, noise: float = 0.1, out: Path | None = None) -> bp.Result:
+    print(f"{'method':20s} {'k':>7s} {'sd':>8s} {'error of u':>11s} {'95% band holds':>15s} {'seconds':>8s}  verdict")
+    results = {}
+    for name, (surrogate, settings) in METHODS.items():
+        paper = bp.paper.inverse_reaction_1d(noise=noise, seed=0, surrogate=surrogate)
+        chosen = settings if method is None else quicker(settings, method)
+        result = results[name] = bp.infer(paper.problem, chosen, seed=0, progress=method is None)
+        at = paper.problem.grid()
+        band, truth = result.predict("u", at), paper.truth["u"](at["x"])
+        low, high = band.interval(0.95)
+        error = np.linalg.norm(band.mean - truth) / np.linalg.norm(truth)
+        held = "no band" if np.isnan(low).all() else f"{np.mean((low <= truth) & (truth <= high)):.0%}"
+        k = result.summary().table.loc["k"]
+        print(
+            f"{name:20s} {k['mean']:7.3f} {k['sd']:8.4f} {error:11.1%} {held:>15s} "
+            f"{sum(result.seconds.values()):8.1f}  {result.diagnose().verdict}"
+        )
+    print(results["HMC"].summary())
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        figure, axes = plt.subplots(2, 5, figsize=(17, 6.4), sharex=True, sharey=True, layout="constrained")
+        for ax, (name, result) in zip(axes.flat, results.items(), strict=True):
+            bp.plot.band(result, "u", truth=paper.truth, ax=ax)
+            k = result.summary().table.loc["k"]
+            spread = "no error bars" if np.isnan(k["sd"]) else f"$\\pm$ {k['sd']:.3f}"
+            ax.set_title(f"{name}: k = {k['mean']:.3f} {spread}")
+            ax.get_legend().remove()
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        figure.savefig(out / "methods.png", dpi=110)
+        print(f"figure: {out / 'methods.png'}")
+    return results["HMC"]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--noise", type=float, default=0.1)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    main(noise=given.noise, out=given.out)
