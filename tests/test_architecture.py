@@ -7,7 +7,7 @@ import bpinn
 
 ROOT = Path(bpinn.__file__).parent
 ORDER = [
-    "errors", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
+    "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
     "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
     "methods.base", "methods.start", "methods.hamiltonian", "methods.hmc", "methods.nuts",

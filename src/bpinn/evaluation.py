@@ -121,7 +121,9 @@ class Evaluation:
         ]
         return {"fields": prepared, "coordinates": coordinates}
 
-    def __call__(self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any) -> list[Array]:
+    def __call__(
+        self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any, native: bool = False
+    ) -> list[Array]:
         """The value of each task, an array over its points."""
         streams: list[dict] = [{} for _ in self.tasks]
         for name, field, bounds, _ in self.fields:
@@ -129,9 +131,8 @@ class Evaluation:
                 continue
             users, wanted = self._requests[name]
             sizes = [self.tasks[i].count for i in users]
-            for i, values in zip(
-                users, field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds), strict=True
-            ):
+            found = field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds, native)
+            for i, values in zip(users, found, strict=True):
                 streams[i][name] = values
 
         def look_up(i: int, reference: Reference) -> Array:

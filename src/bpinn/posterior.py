@@ -1,6 +1,7 @@
 """The flat log density: what a sampler sees of a problem."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,13 +62,20 @@ class Model:
             self.parameters.key,
             tuple(self.likelihoods),
         )
+        self.native = False
         self._hash = hash(self.key)
+
+    def compiled(self, native: bool = True) -> "Model":
+        """The same, evaluated by the native kernel where there is one; it has gradients, and no other derivatives."""
+        other = copy(self)
+        other.native = native
+        return other
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and self.key == other.key
+        return isinstance(other, Model) and (self.native, self.key) == (other.native, other.key)
 
     def data_of(self, problem: Problem) -> dict[str, Any]:
         """Everything that may change without compiling again."""
@@ -92,7 +100,7 @@ class Model:
 
     def predicted(self, z: Array, data: Any) -> list[Array]:
         """What each reading would be without noise, an array for each group of sensors."""
-        values = self.sensors(*self.parameters.split(z), data["sensors"])
+        values = self.sensors(*self.parameters.split(z), data["sensors"], self.native)
         return [
             sum(sign * values[task] if sign != 1.0 else values[task] for task, sign in group.tasks)  # type: ignore[misc]
             for group in self.likelihoods
@@ -124,7 +132,7 @@ class Model:
     def functionals(self, z: Array, data: Any) -> Array:
         """What convergence is judged on: fields and equations across the domain, then unknowns and noise."""
         theta, scalars = self.parameters.split(z)
-        values = iter(self.monitor(theta, scalars, data["monitor"]))
+        values = iter(self.monitor(theta, scalars, data["monitor"], self.native))
         watched = [sum(sign * next(values) for sign in signs) for signs in self.watched_signs]
         return jnp.concatenate([*watched, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
 

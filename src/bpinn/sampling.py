@@ -113,7 +113,7 @@ def run(
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Draws:
     """Run every stage of a method; on Ctrl-C keep the draws that are done, or draw from what is fitted so far."""
-    model, data = posterior.model, posterior.data
+    model, data = posterior.model.compiled(), posterior.data
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(chains)]
     positions: list[Any] = [None] * chains
     seconds: dict[str, float] = {}

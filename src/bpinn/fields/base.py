@@ -57,7 +57,13 @@ class Field(ABC):
 
     @abstractmethod
     def _raw(
-        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+        self,
+        theta: Array,
+        prepared: Any,
+        requests: Sequence[Request],
+        sizes: Sequence[int],
+        bounds: Bounds,
+        native: bool,
     ) -> list[dict[MultiIndex, Array]]:
         """The field before its link: for each group, each wanted derivative as an (n,) array."""
 
@@ -66,10 +72,19 @@ class Field(ABC):
         return tuple(closure(r) if self.positive else tuple(r) for r in requests)
 
     def evaluate(
-        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+        self,
+        theta: Array,
+        prepared: Any,
+        requests: Sequence[Request],
+        sizes: Sequence[int],
+        bounds: Bounds,
+        native: bool = False,
     ) -> list[dict[MultiIndex, Array]]:
-        """For each group of points, each wanted derivative as an (n,) array."""
-        raw = self._raw(theta, prepared, self.needed(requests), sizes, bounds)
+        """For each group of points, each wanted derivative as an (n,) array.
+
+        ``native`` allows the compiled kernel, if there is one; it has a gradient by ``theta`` and no other derivatives.
+        """
+        raw = self._raw(theta, prepared, self.needed(requests), sizes, bounds, native)
         if not self.positive:
             return raw
         linked = []

@@ -113,7 +113,13 @@ class KarhunenLoeve(Field):
         }
 
     def _raw(
-        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+        self,
+        theta: Array,
+        prepared: Any,
+        requests: Sequence[Request],
+        sizes: Sequence[int],
+        bounds: Bounds,
+        native: bool,
     ) -> list[dict[MultiIndex, Array]]:
         rows = [size for size, wanted in zip(sizes, requests, strict=True) for _ in wanted]
         streams = iter(jax.lax.split(prepared["basis"] @ theta + prepared["mean"], rows))

@@ -14,6 +14,7 @@ from jax import Array
 from bpinn.errors import InputError
 from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
 from bpinn.fields.base import Bounds, Field, Request
+from bpinn.native import streams, usable
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,19 @@ class MLP(Field):
         return jnp.asarray(stacked, dtype=float)
 
     def _raw(
-        self, theta: Array, prepared: Any, requests: Sequence[Request], sizes: Sequence[int], bounds: Bounds
+        self,
+        theta: Array,
+        prepared: Any,
+        requests: Sequence[Request],
+        sizes: Sequence[int],
+        bounds: Bounds,
+        native: bool,
     ) -> list[dict[MultiIndex, Array]]:
         plan = _plan(tuple(tuple(r) for r in requests), tuple(sizes))
-        results = self._propagate(self.unflatten(theta, bounds), prepared, plan)
+        if native and self._is_native(plan, len(bounds)):
+            results = self._propagate_natively(theta, prepared, plan)
+        else:
+            results = self._propagate(self.unflatten(theta, bounds), prepared, plan)
         if not self.scale_inputs:
             return results
         slope = [2.0 / (high - low) for low, high in bounds]
@@ -128,6 +138,28 @@ class MLP(Field):
             for group in results
         ]
         return chain
+
+    def _is_native(self, plan: "_Plan", inputs: int) -> bool:
+        """Whether the compiled kernel has what is wanted: tanh, and derivatives up to the second."""
+        if self.activation != "tanh" or any(group.order > 2 for group in plan.groups):
+            return False
+        seconds = max((len(group.carried) for group in plan.groups), default=0)
+        return usable(inputs, self.hidden, seconds, len(plan.groups))
+
+    def _propagate_natively(self, theta: Array, x: Array, plan: "_Plan") -> list[dict[MultiIndex, Array]]:
+        inputs = x.shape[1]
+        carried = [_by_order(group.carried) for group in plan.groups]
+        numbers = [inputs, len(self.hidden), *self.hidden, len(plan.groups)]
+        for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
+            along = [index.index(1) for index in firsts]
+            pairs = [along.index(c) for index in seconds for c, times in enumerate(index) for _ in range(times)]
+            numbers += [group.count, len(firsts), *along, len(seconds), *pairs]
+        sizes = [
+            group.count for group, (f, s) in zip(plan.groups, carried, strict=True) for _ in range(1 + len(f) + len(s))
+        ]
+        parts = iter(jax.lax.split(streams(tuple(numbers), sum(sizes), theta, x), sizes))
+        zero = (0,) * inputs
+        return plan.share_out([{i: next(parts) for i in (zero, *f, *s)} for f, s in carried], theta.dtype)
 
     def _propagate(
         self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan"
@@ -163,6 +195,12 @@ class MLP(Field):
         zero = (0,) * inputs
         values = jax.lax.split(value, heights)
         return plan.share_out([{zero: v} | inner for v, inner in zip(values, streams, strict=True)], value.dtype)
+
+
+def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
+    """First and second derivatives, each in the order of their coordinates."""
+    ordered = sorted(indices, reverse=True)
+    return [i for i in ordered if sum(i) == 1], [i for i in ordered if sum(i) == 2]
 
 
 @dataclass(frozen=True)

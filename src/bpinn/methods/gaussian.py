@@ -99,7 +99,8 @@ def small(model: Model, data: Any, key: Array) -> Array:
 def _laplace(model: Model, data: Any, key: Array, v: Array, family: str, rank: int) -> Gaussian:
     """The Gaussian with the curvature of the log density at its mode."""
     centre, scale = prior_units(model)
-    curvature = -jax.hessian(lambda v: model.log_density(centre + scale * v, data))(v)
+    plain = model.compiled(native=False)  # the native kernel has no second derivatives
+    curvature = -jax.hessian(lambda v: plain.log_density(centre + scale * v, data))(v)
     if family != "full-rank":
         sd = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(curvature)), LEAST_PRECISION))
         return _with_sd(v, sd, family, rank, key)

@@ -1,0 +1,125 @@
+"""An optional native kernel: a tanh network with derivatives up to the second, forwards and backwards, in C.
+
+XLA runs a small network's gradient as dozens of small loops; the C does the same work in about half the time, and does
+not get in the way of a chain on the next core. It is compiled at its first use with the machine's C compiler, kept in
+the user's cache folder, and used by the samplers in single precision. Without a compiler, or with ``BPINN_NATIVE=0`` in
+the environment, everything runs in JAX alone.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.ffi
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+SOURCE = Path(__file__).with_name("streams.c")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC", "-std=gnu11")
+MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C
+
+Plan = tuple[int, ...]  # what the C reads: see read_plan there
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernel, registered with JAX; None where it cannot be had."""
+    if os.environ.get("BPINN_NATIVE", "1") == "0" or jax.default_backend() != "cpu":
+        return None
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or platform.machine().lower() not in ("x86_64", "amd64"):
+        return None
+    try:
+        loaded = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for name in ("forward", "backward"):
+        function = getattr(loaded, f"bpinn_streams_{name}")
+        jax.ffi.register_ffi_target(f"bpinn_streams_{name}", jax.ffi.pycapsule(function), platform="cpu")
+    loaded.bpinn_tape_size.restype = ctypes.c_int64
+    return loaded
+
+
+def _compiled(compiler: str) -> Path:
+    """The shared library in the cache folder, compiled now if it is not there yet."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    cpu = Path("/proc/cpuinfo")
+    flags = (
+        next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
+    )
+    parts = (SOURCE.read_bytes(), version, flags.encode(), " ".join(FLAGS).encode(), jax.__version__.encode())
+    name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise OSError
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="bpinn-"))
+    path = folder / f"streams-{name}.so"
+    if not path.exists():
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
+        os.close(handle)
+        command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", temporary]
+        try:
+            subprocess.run(command, capture_output=True, check=True, timeout=120)
+            os.replace(temporary, path)  # another process may have been quicker; either file will do
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _processor() -> str:
+    """What the processor can do, so that a cache folder shared by machines holds a library for each."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    return next((line for line in lines if line.startswith("flags")), platform.processor())
+
+
+def usable(inputs: int, hidden: tuple[int, ...], seconds: int, groups: int) -> bool:
+    """Whether the kernel takes a network of this size, in the precision in use."""
+    fits = (
+        0 < len(hidden) <= MOST_LAYERS and inputs <= MOST_INPUTS and groups <= MOST_GROUPS and seconds <= MOST_SECONDS
+    )
+    return fits and jnp.result_type(float) == jnp.float32 and library() is not None
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def streams(plan: Plan, size: int, theta: Array, x: Array) -> Array:
+    """All streams of all points, group by group, stream by stream; ``size`` numbers."""
+    return _forward(plan, size, theta, x)[0]
+
+
+def _forward(plan: Plan, size: int, theta: Array, x: Array) -> tuple[Array, Any]:
+    shapes = (jax.ShapeDtypeStruct((size,), jnp.float32), jax.ShapeDtypeStruct((_tape_size(plan),), jnp.float32))
+    call = jax.ffi.ffi_call("bpinn_streams_forward", shapes, vmap_method="sequential")
+    numbers = np.asarray(plan, np.int32)
+    values, tape = call(numbers, theta, x)
+    return values, (theta, x, tape)
+
+
+def _backward(plan: Plan, size: int, kept: Any, adjoint: Array) -> tuple[Array, Array]:
+    theta, x, tape = kept
+    shape = jax.ShapeDtypeStruct(theta.shape, jnp.float32)
+    call = jax.ffi.ffi_call("bpinn_streams_backward", shape, vmap_method="sequential")
+    return call(np.asarray(plan, np.int32), theta, x, tape, adjoint), jnp.zeros_like(x)
+
+
+streams.defvjp(_forward, _backward)
+
+
+@cache
+def _tape_size(plan: Plan) -> int:
+    kernel = library()
+    assert kernel is not None
+    numbers = (ctypes.c_int32 * len(plan))(*plan)
+    return int(kernel.bpinn_tape_size(numbers))

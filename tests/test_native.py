@@ -1,0 +1,160 @@
+"""The native kernel gives what JAX gives, on every shape it takes, and is done without where it cannot be had."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bpinn as bp
+from bpinn import native
+
+available = pytest.mark.skipif(native.library() is None, reason="no C compiler for the native kernel")
+
+
+def one_dimension(hidden, points=(5, 17, 40), **options):
+    rng = np.random.default_rng(0)
+    quantities = ["u", "u_x", lambda u, u_xx, k: k * u_xx + u**2]
+    return bp.Problem(
+        domain={"x": (-1.0, 1.0)},
+        fields={"u": bp.MLP(hidden=hidden, **options)},
+        unknowns={"k": dist.Normal()},
+        sensors={
+            f"s{i}": bp.Sensors(q, {"x": rng.uniform(-1, 1, n)}, rng.normal(size=n), 0.3)
+            for i, (q, n) in enumerate(zip(quantities, points, strict=True))
+        },
+    )
+
+
+def three_dimensions(hidden=(9, 7)):
+    """Mixed second derivatives, several fields, one of some coordinates only, one positive."""
+    rng = np.random.default_rng(1)
+
+    def at(n):
+        return {c: rng.uniform(0, 0.5, n) for c in "xyt"}
+
+    return bp.Problem(
+        domain={"x": (0.0, 1.0), "y": (0.0, 2.0), "t": (0.0, 0.5)},
+        fields={
+            "u": bp.MLP(hidden=hidden),
+            "v": bp.MLP(hidden=(6,), inputs=("x", "t"), positive=True),
+            "w": bp.MLP(hidden=(5, 5), scale_inputs=True),
+        },
+        sensors={
+            "mixed": bp.Sensors(lambda u_xy, u_tt, v_xt: u_xy + u_tt * v_xt, at(33), np.zeros(33), 0.5),
+            "heat": bp.Sensors(lambda u_t, u_xx, u_yy, w: u_t - u_xx - u_yy + w, at(21), np.zeros(21), 0.5),
+            "v": bp.Sensors("v", {c: a for c, a in at(7).items() if c != "y"}, np.ones(7), 0.5),
+            "slope": bp.Sensors("w_y", at(3), np.zeros(3), 0.5),
+        },
+    )
+
+
+PROBLEMS = {
+    "one layer": lambda: one_dimension((7,)),
+    "two layers": lambda: one_dimension((50, 50)),
+    "odd widths": lambda: one_dimension((3, 17, 5)),
+    "four layers": lambda: one_dimension((20, 20, 20, 20)),
+    "a single neuron": lambda: one_dimension((1, 1)),
+    "single points": lambda: one_dimension((8, 8), points=(1, 1, 1)),
+    "many points": lambda: one_dimension((12, 12), points=(300, 1, 700)),
+    "three dimensions": three_dimensions,
+    "allen-cahn": lambda: bp.paper.allen_cahn_2d(noise=0.1).problem,
+}
+
+
+@available
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_log_density_and_gradient_are_those_of_jax(name):
+    """Both in single precision against double: the kernel may be as far off as JAX is, within a factor."""
+    problem = PROBLEMS[name]()
+    with jax.enable_x64(True):
+        exact = bp.Posterior(problem)
+        z = 0.5 * np.asarray(exact.sample_prior(jax.random.key(0), 3))
+        wanted = [
+            jax.value_and_grad(lambda z: exact.model.log_likelihood(z, exact.data))(jnp.asarray(row)) for row in z
+        ]
+    posterior = bp.Posterior(problem)
+    kernel = posterior.model.compiled()
+    for row, (value, gradient) in zip(z.astype(np.float32), wanted, strict=True):
+        found = jax.jit(jax.value_and_grad(lambda z: kernel.log_likelihood(z, posterior.data)))(jnp.asarray(row))
+        assert found[0] == pytest.approx(float(value), rel=2e-5, abs=1e-4)
+        np.testing.assert_allclose(found[1], gradient, atol=2e-5 * np.abs(gradient).max())
+
+
+@available
+def test_the_kernel_is_what_runs():
+    posterior = bp.Posterior(one_dimension((8, 8)))
+    z = posterior.sample_prior(jax.random.key(0), 1)[0]
+    for model, there in ((posterior.model, False), (posterior.model.compiled(), True)):
+        text = jax.jit(lambda z, model=model: model.log_likelihood(z, posterior.data)).lower(z).as_text()
+        assert ("bpinn_streams_forward" in text) == there
+
+
+@available
+def test_batches_are_those_of_single_calls():
+    posterior = bp.Posterior(one_dimension((8, 8)))
+    kernel = posterior.model.compiled()
+    gradient = jax.grad(lambda z: kernel.log_density(z, posterior.data))
+    z = posterior.sample_prior(jax.random.key(0), 4)
+    each = np.stack([jax.jit(gradient)(row) for row in z])
+    np.testing.assert_allclose(jax.jit(jax.vmap(gradient))(z), each, rtol=1e-5, atol=1e-4)
+
+
+@available
+def test_nan_and_infinity_are_not_hidden():
+    posterior = bp.Posterior(one_dimension((8, 8)))
+    kernel = posterior.model.compiled()
+    z = posterior.sample_prior(jax.random.key(0), 1)[0]
+    for at in (0, 20, 60):
+        assert not np.isfinite(jax.jit(kernel.log_likelihood)(z.at[at].set(jnp.nan), posterior.data))
+    assert np.isfinite(jax.jit(kernel.log_likelihood)(1e4 * z, posterior.data))
+
+
+@available
+def test_what_the_kernel_does_not_take_runs_in_jax():
+    x = np.linspace(0, 1, 5)
+    for field, quantity in ((bp.MLP(hidden=(5,), activation="sin"), "u"), (bp.MLP(hidden=(5,)), "u_xxx")):
+        problem = bp.Problem({"x": (0.0, 1.0)}, {"u": field}, sensors={"s": bp.Sensors(quantity, {"x": x}, x, 0.1)})
+        posterior = bp.Posterior(problem)
+        z = posterior.sample_prior(jax.random.key(0), 1)[0]
+        kernel = posterior.model.compiled()
+        text = jax.jit(lambda z, kernel=kernel, data=posterior.data: kernel.log_likelihood(z, data)).lower(z).as_text()
+        assert "bpinn_streams_forward" not in text
+
+
+@pytest.mark.parametrize("without", [{"BPINN_NATIVE": "0"}, {"PATH": ""}, {"XDG_CACHE_HOME": "/proc/nowhere"}])
+def test_inference_runs_without_the_kernel_or_a_cache(without, tmp_path):
+    import os
+
+    program = (
+        "import numpy as np, bpinn as bp\n"
+        "from bpinn import native\n"
+        "problem = bp.paper.inverse_reaction_1d().problem\n"
+        "method = bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=3)\n"
+        "result = bp.infer(problem, method, seed=0, chains=1, progress=False)\n"
+        "print(native.library() is None, bool(np.isfinite(result.z).all()))\n"
+    )
+    env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | without
+    out = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    missing, finite = out.stdout.split()
+    assert finite == "True"
+    if "XDG_CACHE_HOME" not in without:
+        assert missing == "True"
+
+
+@available
+def test_hmc_with_and_without_the_kernel_has_one_posterior(monkeypatch):
+    """The same chains to rounding at first, and the same posterior in the end: means within 4 standard errors."""
+    problem = one_dimension((6,), points=(4, 4, 8))
+    method = bp.HMC(num_leapfrog=40, num_warmup=300, num_draws=1500)
+    with_kernel = bp.infer(problem, method, seed=0, progress=False)
+    monkeypatch.setattr(native, "library", lambda: None)
+    jax.clear_caches()
+    without = bp.infer(problem, method, seed=1, progress=False)
+    a, b = (r.summary().table.loc["k"] for r in (with_kernel, without))
+    error = np.hypot(a["sd"] / np.sqrt(a["ess"]), b["sd"] / np.sqrt(b["ess"]))
+    assert abs(a["mean"] - b["mean"]) < 4 * error
+    jax.clear_caches()
