@@ -91,7 +91,7 @@ def compare(name: str, library: ctypes.CDLL, repeats: int) -> dict:
     """Microseconds a step; also how far the two gradients are apart."""
     equation, steps = PROBLEMS[name]
     problem = getattr(bp.paper, name)().problem
-    posterior, native = bp.Posterior(problem), Native(library, problem, equation)
+    posterior, native = bp.Posterior(problem, native=True), Native(library, problem, equation)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
     flat = np.asarray(z, np.float32)
     value, slope = jax.value_and_grad(posterior.log_density)(z)

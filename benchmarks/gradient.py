@@ -92,7 +92,7 @@ def leapfrog(log_density, steps):
 
 def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) -> None:
     """Microseconds a gradient, with one chain and with a chain on every core, as `bp.infer` runs them."""
-    posterior = bp.Posterior(problem)
+    posterior = bp.Posterior(problem, native=True)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
     (value, slope), (their_value, their_slope) = (jax.value_and_grad(f)(z) for f in (posterior.log_density, nested))
     scale = float(jnp.max(jnp.abs(their_slope)))

@@ -55,7 +55,7 @@ def problem_of(width=50, depth=2, sensors=128, dimension=1, order=2) -> bp.Probl
 
 def microseconds(problem: bp.Problem, repeats: int) -> float:
     """Of one leapfrog step; the loop is as long as makes it last a twentieth of a second."""
-    posterior = bp.Posterior(problem)
+    posterior = bp.Posterior(problem, native=True)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
 
     def timed(run, steps: int) -> float:

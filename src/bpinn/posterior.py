@@ -221,7 +221,8 @@ class Posterior:
     """The log density of a problem on one flat vector ``z``, to plug a sampler into.
 
     ``z`` holds the parameters of every field, then every unknown and inferred noise on the real
-    line. All normalising constants and the Jacobians of constrained unknowns are included.
+    line. All normalising constants and the Jacobians of constrained unknowns are included. ``native=True`` evaluates
+    networks by the native kernel where there is one: about twice as fast, with gradients but no other derivatives.
 
     Example:
         >>> import bpinn as bp, jax
@@ -238,9 +239,9 @@ class Posterior:
         ((3, 2), ())
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, *, native: bool = False):
         self.problem = problem
-        self.model = Model(problem)
+        self.model = Model(problem).compiled(native)
         self.data = self.model.data_of(problem)
 
     @property
