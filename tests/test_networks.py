@@ -65,6 +65,12 @@ def test_losses_have_their_exact_minimum(polish):
     np.testing.assert_allclose(z("posterior"), bp.reference.exact(line()).mean, atol=2e-4)
 
 
+def test_every_step_of_polishing_counts():
+    z = [fit(line(), bp.PINN(num_steps=100, polish=n)).z[0, 0] for n in (0, 1, 2)]
+    assert not np.array_equal(z[0], z[1])
+    assert not np.array_equal(z[1], z[2])
+
+
 def test_polishing_lowers_the_loss():
     rough = fit(problem(), bp.PINN(num_steps=300))
     fine = fit(problem(), bp.PINN(num_steps=300, polish=200))

@@ -485,3 +485,17 @@ def test_a_plain_network_is_drawn_without_a_band(line):
     assert ax.get_legend_handles_labels()[1] == ["solution", "readings"]
     (ax,) = plot.history(result).axes
     assert ax.get_yscale() == "log"
+    with pytest.raises(bp.InputError, match="traces: a single solution has no draws to follow"):
+        plot.traces(result)
+
+
+def test_several_solutions_are_drawn_without_an_interval():
+    problem = bp.Problem(
+        {"x": (0.0, 1.0)}, {"u": SMALL}, sensors={"f": bp.Sensors(source, {"x": X}, np.cos(X), 0.2)},
+        unknowns={"k": dist.Normal()},
+    )  # fmt: skip
+    result = bp.infer(problem, bp.PINN(num_steps=200), seed=0, chains=3, progress=False)
+    (ax,) = plot.unknowns(result).axes
+    assert "95% interval" not in ax.get_legend_handles_labels()[1]
+    assert "[" not in ax.get_title()
+    assert np.all(np.isnan(result.predict("u", {"x": X}).quantile(0.1)))

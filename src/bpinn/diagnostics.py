@@ -185,6 +185,8 @@ EFFICIENT = 0.9  # share of draws that are effective after weighting, above whic
 FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
 STILL_MOVING = 1.0  # in the evidence lower bound, over the last tenth of the steps
 FOLDED = 0.01  # share of draws
+FEWEST_DRAWS = 25  # from which a tail can be judged
+FEW_USED = 0.5  # share of steps with a finite gradient, below which a fit is suspect
 STEPS = "more steps (num_steps)"
 RICHER = "HMC, whose draws are of the posterior itself, or a richer family (full-rank, or a flow)"
 
@@ -192,7 +194,7 @@ RICHER = "HMC, whose draws are of the posterior itself, or a richer family (full
 def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
     """Pareto k-hat of importance weights, and the share of the draws that are effective when weighted with them."""
     flat = np.ravel(log_weights).astype(float)
-    if len(flat) < 25 or not np.all(np.isfinite(flat)):
+    if len(flat) < FEWEST_DRAWS or not np.all(np.isfinite(flat)):
         return np.inf, 0.0
     weights = np.exp(flat - flat.max())
     if np.ptp(flat) == 0:
@@ -217,6 +219,8 @@ def diagnose_fit(
     health = Diagnosis("good", [], [])
     _judge_finite(health, functionals)
     _judge_starts(health, names, functionals)
+    if "used" in history:
+        _judge_steps(health, history["used"])
     if "elbo" in history:
         _judge_settled(health, history["elbo"])
     if estimate == "approximation":
@@ -249,6 +253,15 @@ def _judge_starts(health: Diagnosis, names: Sequence[str], functionals: np.ndarr
         health.worsen(verdict, f"fits from different starts disagree: R-hat of {names[i]} is {rhat[i]:.2f}", STEPS)
 
 
+def _judge_steps(health: Diagnosis, used: np.ndarray) -> None:
+    share = float(np.min(np.nanmean(used, axis=1)))
+    advice = "check the equations for division by zero, logarithms or roots of negative numbers"
+    if share == 0:
+        health.worsen("bad", "nothing was fitted: no step had a finite gradient", advice)
+    elif share < FEW_USED:
+        health.worsen("care", f"only {share:.0%} of the steps had a finite gradient", advice)
+
+
 def _judge_settled(health: Diagnosis, elbo: np.ndarray) -> None:
     for i, row in enumerate(elbo):
         row = row[np.isfinite(row)]
@@ -264,23 +277,25 @@ def _judge_settled(health: Diagnosis, elbo: np.ndarray) -> None:
 
 def _judge_weights(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
     """Importance weights posterior / approximation tell how far the one is from the other (Yao et al. 2018)."""
-    khat, share = zip(*(khat_of(p - q) for p, q in zip(stats["log_density"], stats["log_q"], strict=True)), strict=True)
-    worst = int(np.argmax(khat))
-    health.khat = khat[worst]
     folded = float(np.mean(stats["folded"])) if "folded" in stats else 0.0
     if folded > 0:
         verdict = "bad" if folded > FOLDED else "care"
         health.worsen(verdict, f"the flow folds over itself at {folded:.1%} of the draws", "more Euler steps (steps)")
-    if share[worst] > EFFICIENT:
+    log_weights = stats["log_density"] - stats["log_q"]
+    fits, draws = log_weights.shape
+    if draws < FEWEST_DRAWS:
+        health.worsen("care", f"{draws} draws are too few to judge the approximation by", "more draws (num_draws)")
+        return
+    judged = [khat_of(row) for row in log_weights]
+    health.khat = max(khat for khat, _ in judged)
+    far = {i: khat for i, (khat, share) in enumerate(judged) if share <= EFFICIENT and khat > GOOD_KHAT}
+    for i, khat in far.items():
+        which = "the approximation" if fits == 1 else f"fit {i}"
+        reason = f"{which} is not the posterior: Pareto k-hat {khat:.2f} (wanted below {GOOD_KHAT})"
+        health.worsen("care" if khat <= CARE_KHAT else "bad", reason, RICHER)
+    if not far:
+        share = min(share for _, share in judged)
         health.reasons.append(
-            f"the approximation is close to the posterior ({share[worst]:.0%} of its draws effective)"
-        )
-    elif khat[worst] <= GOOD_KHAT:
-        health.reasons.append(f"the approximation is near the posterior (Pareto k-hat {khat[worst]:.2f})")
-    else:
-        verdict = "care" if khat[worst] <= CARE_KHAT else "bad"
-        health.worsen(
-            verdict,
-            f"the approximation is not the posterior: Pareto k-hat {khat[worst]:.2f} (wanted below {GOOD_KHAT})",
-            RICHER,
+            f"the approximation is near the posterior (Pareto k-hat {health.khat:.2f}; at least {share:.0%} of its "
+            "draws are effective)"
         )

@@ -122,23 +122,23 @@ def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
             if value.shape != wanted:
                 raise InputError(f"truth of {scalar.owner!r}: it has shape {value.shape}, wanted is {wanted}")
             truth = value.ravel()[scalar.component]
-        panels.append(partial(draw_posterior, scalar=scalar, truth=truth))
+        panels.append(partial(draw_posterior, scalar=scalar, truth=truth, spread=result.method.estimate != "point"))
     return panels
 
 
-def draw_posterior(ax: Axes, scalar: views.Scalar, truth: Any = None) -> None:
+def draw_posterior(ax: Axes, scalar: views.Scalar, truth: Any = None, spread: bool = True) -> None:
     draws = scalar.draws[np.isfinite(scalar.draws)].astype(float)
     if not draws.size:
         raise InputError(f"unknowns: {scalar.label!r} has no finite draws; see result.diagnose()")
     mean, (low, high) = draws.mean(), np.quantile(draws, [0.025, 0.975])
     title = f"{views.math(scalar.label)} = {views.number(mean)}"
-    if draws.size > 1:
+    if draws.size > 1 and spread:
         heights, edges = np.histogram(draws, bins=min(30, int(np.sqrt(draws.size)) + 1), density=True)
         # bins beyond the interval are left without width, so that the shade ends where it does
         ax.stairs(heights, np.clip(edges, low, high), fill=True, color=BLUE, alpha=0.25, lw=0, label="95% interval")
         ax.stairs(heights, edges, color=BLUE, lw=1.0)
         title += f" [{views.number(low)}, {views.number(high)}]"
-    ax.axvline(mean, color=BLUE, label="posterior mean")
+    ax.axvline(mean, color=BLUE, label="posterior mean" if spread else "solution")
     if truth is not None:
         ax.axvline(float(truth), color=BLACK, ls="--", lw=1.2, label="truth")
     top, grid = ax.get_ylim()[1], np.linspace(*ax.get_xlim(), 201)
@@ -149,12 +149,14 @@ def draw_posterior(ax: Axes, scalar: views.Scalar, truth: Any = None) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def draw_trace(ax: Axes, name: str, draws: np.ndarray) -> None:
+def draw_trace(ax: Axes, name: str, draws: np.ndarray, chains: bool) -> None:
     for i, chain in enumerate(draws):
         # many thousand points a line would make a vector figure too large to open
         style: Any = {"lw": 0.6, "alpha": 0.8, "rasterized": True, "color": CHAINS[i % len(CHAINS)]}
-        ax.plot(chain, label=f"chain {i + 1}", **style)
-    ax.set(xlabel="draw", ylabel=views.math(name), title=rf"$\hat{{R}}$ = {rhat_of(draws):.3f}")
+        ax.plot(chain, label=f"{'chain' if chains else 'fit'} {i + 1}", **style)
+    ax.set(xlabel="draw", ylabel=views.math(name))
+    if chains:
+        ax.set_title(rf"$\hat{{R}}$ = {rhat_of(draws):.3f}")
     ax.margins(x=0)
 
 
@@ -198,7 +200,8 @@ def draw_history(ax: Axes, name: str, steps: np.ndarray, values: np.ndarray) -> 
     bound = name == "elbo"
     shown = slice(len(steps) // 10, None) if bound else slice(None)
     for i, row in enumerate(values):
-        ax.plot(steps[shown], row[shown], color=CHAINS[i % len(CHAINS)], linewidth=0.9)
+        style: Any = {"color": CHAINS[i % len(CHAINS)], "lw": 0.9, "marker": "." if len(steps) < 20 else None}
+        ax.plot(steps[shown], row[shown], label=f"fit {i + 1}" if len(values) > 1 else None, **style)
     ax.set(xlabel="step", ylabel="evidence lower bound" if bound else name)
     if not bound and np.nanmin(values) > 0:
         ax.set_yscale("log")

@@ -40,7 +40,8 @@ def infer(
         out: a file to save the result to when the run ends or is stopped.
         cores: how many cores to use; all unless given.
 
-    Ctrl-C stops a run and returns the draws that are done.
+    Ctrl-C stops a run and returns the draws that are done; a fit is stopped where it is, and draws are made of it.
+    Before there is a draw or a fit, while chains warm up or a start is looked for, there is nothing to keep.
 
     Example:
         ``result = bp.infer(problem, bp.HMC(), seed=0)``
@@ -55,7 +56,7 @@ def infer(
     size = sampling.memory_of(method, posterior.model, chains)
     if size > GIB:
         print(
-            f"infer: the draws will take {size / GIB:.1f} GiB of memory; thin= or keep= hold fewer",
+            f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
             file=sys.stderr,
         )
     report: Callable[[sampling.Progress], None] = lambda _: None  # noqa: E731

@@ -123,8 +123,13 @@ def traces(result: Result) -> Figure:
 
     Chains that have found the same posterior overlap, each like noise around one level.
     """
+    if result.method.estimate == "point":
+        raise InputError("traces: a single solution has no draws to follow; use plot.history")
     shown = {s.label: s.draws for s in views.scalars(result)} | {"log density": result.stats["log_density"]}
-    panels: list[drawing.Draw] = [partial(drawing.draw_trace, name=name, draws=draws) for name, draws in shown.items()]
+    panels: list[drawing.Draw] = [
+        partial(drawing.draw_trace, name=name, draws=draws, chains=result.method.estimate == "chains")
+        for name, draws in shown.items()
+    ]
     return drawing.figure(panels, 1 if len(panels) < 3 else 2, drawing.FLAT)
 
 
@@ -137,7 +142,7 @@ def history(result: Result) -> Figure:
     Example:
         ``bp.plot.history(bp.infer(problem, bp.VI(), seed=0)).savefig("history.png")``
     """
-    told = {name: values for name, values in result.history.items() if name != "step"}
+    told = {name: values for name, values in result.history.items() if name in ("elbo", "loss")}
     if not told:
         raise InputError(f"history: {type(result.method).__name__} fits nothing and has no history; use plot.traces")
     steps = result.history["step"]

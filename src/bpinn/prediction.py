@@ -76,6 +76,8 @@ class Prediction:
         """The value below which the quantity lies with probability ``p``."""
         if not 0 <= p <= 1:
             raise InputError(f"quantile: p must lie between 0 and 1, got {p!r}")
+        if not self._spread and p != 0.5:
+            return np.full(self._shape, np.nan)
         return self._compute_quantiles([float(p)])[0]
 
     def interval(self, p: float = 0.95) -> tuple[np.ndarray, np.ndarray]:

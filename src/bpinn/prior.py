@@ -103,8 +103,8 @@ def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) 
 def _keys(draws: int, seed: int, where: str) -> Array:
     if not isinstance(draws, int | np.integer) or isinstance(draws, bool) or draws < 2:
         raise InputError(f"{where}: draws must be a whole number of at least 2, got {draws!r}")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"{where}: seed must be a whole number, zero or more, got {seed!r}")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise InputError(f"{where}: seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
     return jax.random.split(jax.random.key(int(seed)), int(draws))
 
 

@@ -59,7 +59,11 @@ class Display:
     def _objective(self, progress: Progress) -> list[str]:
         """The objective of the fit so far, of the chain that is worst off."""
         latest = [chain.latest for chain in progress.chains if chain.latest]
-        return [f"{name} {min(float(s[name][-1]) for s in latest):.5g}" for name in (latest[0] if latest else ())]
+        if not latest:
+            return []
+        if "elbo" in latest[0]:
+            return [f"elbo {min(float(s['elbo'][-1]) for s in latest):.5g}"]
+        return [f"{name} {max(float(s[name][-1]) for s in latest):.5g}" for name in ("loss",) if name in latest[0]]
 
     def _sampler(self, progress: Progress, now: float, finished: bool) -> list[str]:
         latest = [chain.records[-1].stats for chain in progress.chains if chain.records]

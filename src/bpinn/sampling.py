@@ -70,6 +70,7 @@ class Chain:
     state: Any
     done: int = 0
     finished: bool = False
+    step: int = 0  # of a fit, its own
     latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
     records: deque[Record] = field(default_factory=deque)
 
@@ -120,18 +121,29 @@ def run(
     history: dict[str, np.ndarray] = {}
     interrupted = False
     stages = method.stages()
+    # A precision set by `with jax.enable_x64(True)` is one thread's own; the chains' threads take it over.
+    double = jnp.result_type(float) == jnp.float64
     with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
         for number, stage in enumerate(stages):
+            last = number == len(stages) - 1
+            if interrupted and not last:
+                continue  # straight to the draws
             started = time.perf_counter()
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
-            keep = method.kept if number == len(stages) - 1 else 0
-            state = _StageRun(stage, model, data, work, keep, pool, report)
-            state.compile(positions)
+            state = _StageRun(stage, model, data, work, method.kept if last else 0, pool, report, double)
+            try:
+                state.compile(positions)
+            except KeyboardInterrupt:
+                if not history:
+                    raise
+                interrupted = True  # what was fitted before is kept: draw from it
+                if not last:
+                    continue
+                state.compile(positions)
             seconds[f"{stage.name} (compile)"] = time.perf_counter() - started
             started = time.perf_counter()
             stopped = state.go(positions)
             seconds[stage.name] = time.perf_counter() - started
-            last = number == len(stages) - 1
             if stopped and (state.complete() == 0 if last else not stage.may_stop):
                 raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
             interrupted |= stopped
@@ -163,8 +175,9 @@ class _StageRun:
         keep: int | None,
         pool: ThreadPoolExecutor,
         report: Callable[[Progress], None],
+        double: bool,
     ):
-        self.stage, self.model, self.data = stage, model, data
+        self.stage, self.model, self.data, self.double = stage, model, data, double
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
         self.seconds_per_step = 0.0
@@ -199,7 +212,11 @@ class _StageRun:
         return stopped
 
     def _advance(self, chain: Chain, position: Any) -> None:
-        """One block of one chain."""
+        """One block of one chain, in a thread of its own."""
+        with jax.enable_x64(self.double):
+            self._advance_here(chain, position)
+
+    def _advance_here(self, chain: Chain, position: Any) -> None:
         stage = self.stage
         if chain.state is None:
             chain.state = _init(stage, self.model, self.data, chain.key, position)
@@ -216,7 +233,13 @@ class _StageRun:
             buffers = buffers._replace(z=None, functionals=None)
         record = jax.tree.map(lambda a: np.array(a[:count]), jax.device_get(buffers))
         self.seconds_per_step = (time.perf_counter() - began) / count
-        chain.latest = record.stats
+        if stage.told:
+            # A fit that has stopped early still fills its block; only the steps that it took are of interest.
+            took = np.diff(record.stats["step"], prepend=chain.step) > 0
+            record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
+            chain.step = max([chain.step, *record.stats["step"]])
+        if all(len(values) for values in record.stats.values()):
+            chain.latest = record.stats
         if warming:
             self.warmup[chain.number].append(record.stats)
         else:
@@ -266,13 +289,14 @@ class _StageRun:
         rows = [jax.tree.map(lambda *a: np.concatenate(a), *blocks) for blocks in self.warmup if blocks]
         if not rows:
             return {}
-        longest = max(len(a) for row in rows for a in row.values())
+        steps = max((row["step"] for row in rows), key=len)
 
         def fill(values: np.ndarray) -> np.ndarray:
-            return np.concatenate([values, np.full(longest - len(values), np.nan)])
+            return np.concatenate([values, np.full(len(steps) - len(values), np.nan)])
 
-        told = {name: np.stack([fill(row[name]) for row in rows]) for name in rows[0]}
-        return {"step": self.stage.steps_per_record * np.arange(1, longest + 1), **told}
+        return {"step": steps} | {
+            name: np.stack([fill(row[name]) for row in rows]) for name in rows[0] if name != "step"
+        }
 
 
 def memory_of(method: Method, model: Model, chains: int) -> int:

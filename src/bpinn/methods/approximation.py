@@ -8,13 +8,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
 from bpinn.methods.gaussian import prior_units
 from bpinn.methods.pinn import PINN
 from bpinn.methods.training import First, Trained
+from bpinn.parameters import Parameters
 from bpinn.posterior import Model
+from bpinn.problem import Problem
 
 STARTS = ("auto", "small", "fit", "laplace")
+MOST_PARAMETERS = 2000  # for which a square matrix is trained
 FIRST_RATE = 1e-2  # of the fit that looks for a start
 
 
@@ -56,6 +60,14 @@ class Approximation(Trained):
         loss = "posterior" if self._start == "laplace" else "likelihood"
         first = PINN(num_steps=self.init_steps, learning_rate=FIRST_RATE, loss=loss)
         return (First.of(first), *super().stages())
+
+    def _check_size(self, problem: Problem, instead: str) -> None:
+        size = Parameters(problem).dim
+        if size > MOST_PARAMETERS:
+            raise InputError(
+                f"{type(self).__name__}: the problem has {size} parameters, and matrices of that size are for up to "
+                f"{MOST_PARAMETERS}; use bp.HMC(), {instead}, or a KarhunenLoeve field"
+            )
 
     def noise_size(self, dim: int) -> int:
         """How many standard normal numbers a draw takes."""

@@ -61,6 +61,7 @@ class Method(ABC):
     # What the draws are: Markov chains; independent draws of an approximation with a density; a spread that stands
     # for uncertainty but is not a posterior; or a single solution.
     estimate: ClassVar[str] = "chains"
+    fewer: ClassVar[str] = "fewer num_draws"  # what to do when draws take too much memory
     chains: int
 
     @property
@@ -87,6 +88,6 @@ def check_number(method: str, name: str, value: Any, low: float, high: float) ->
 
 
 def check_choice(method: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         known = ", ".join(repr(choice) for choice in choices)
         raise InputError(f"{method}: {name} must be one of {known}, got {value!r}")

@@ -15,7 +15,7 @@ from bpinn.posterior import Model
 from bpinn.problem import Problem
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dropout(Network):
     """Dropout: a network is trained with neurons left out at random, and draws leave out others.
 
@@ -46,7 +46,8 @@ class Dropout(Network):
 
     def __post_init__(self) -> None:
         self._check()
-        check_number("Dropout", "rate", self.rate, -1e-12, 1.0)
+        if self.rate != 0:
+            check_number("Dropout", "rate", self.rate, 0.0, 1.0)
         check_count("Dropout", "num_draws", self.num_draws, 4)
         check_count("Dropout", "last", self.last)
 

@@ -27,10 +27,9 @@ KINDS = ("coupling", "spline", "potential")
 DENSITIES = ("exact", "laplacian")
 REACH = 5.0  # splines bend the real line between minus and plus so much; beyond, they leave it alone
 FIRST_OUTPUT = 0.01  # of the conditioners' last layers, so that a flow starts near the identity
-MOST_PARAMETERS = 2000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Flow(Approximation):
     """A normalizing flow: standard normal draws carried by a trained bijection to the posterior.
 
@@ -73,7 +72,7 @@ class Flow(Approximation):
     learning_rate: float = 3e-3
 
     def __post_init__(self) -> None:
-        if isinstance(self.hidden, int | float | str):
+        if not isinstance(self.hidden, tuple | list):
             raise InputError(f"Flow: hidden must be widths such as (64,), got {self.hidden!r}")
         object.__setattr__(self, "hidden", tuple(self.hidden))
         self._check()
@@ -87,6 +86,8 @@ class Flow(Approximation):
             check_count("Flow", "each width in hidden", width)
         if self.kind != "potential" and len(set(self.hidden)) > 1:
             raise InputError(f"Flow: the hidden layers of coupling flows have equal widths, got hidden={self.hidden!r}")
+        if not self.affine and self.init in ("fit", "laplace"):
+            raise InputError(f"Flow: init={self.init!r} is a start of the linear map, which affine=False leaves out")
         if not isinstance(self.affine, bool):
             raise InputError(f"Flow: affine must be True or False, got {self.affine!r}")
 
@@ -100,12 +101,8 @@ class Flow(Approximation):
         return replace(settings, **changes)
 
     def check(self, problem: Problem) -> None:
+        self._check_size(problem, "bp.VI()")
         size = Parameters(problem).dim
-        if size > MOST_PARAMETERS:
-            raise InputError(
-                f"Flow: the problem has {size} parameters, and a flow is for up to {MOST_PARAMETERS}; use bp.HMC() or "
-                "bp.VI(), or a KarhunenLoeve field"
-            )
         if size < 2 and self.kind != "potential":
             raise InputError("Flow: coupling flows need at least 2 parameters; use kind='potential' or bp.HMC()")
 

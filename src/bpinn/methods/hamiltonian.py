@@ -175,6 +175,8 @@ class Hamiltonian(Stage):
 class Sampler(Method):
     """What HMC and NUTS share."""
 
+    fewer: ClassVar[str] = "thin= or keep="
+
     step_size: float = 0.1
     target_accept: float = 0.8
     mass: str = "identity"

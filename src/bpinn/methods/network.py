@@ -29,8 +29,9 @@ class Network(Trained):
         check_choice(type(self).__name__, "loss", self.loss, LOSSES)
 
     def check(self, problem: Problem) -> None:
-        if problem.noise_priors and self.loss != "posterior":
-            name = next(iter(problem.noise_priors))
+        inferred = [r.noise_name for r in problem.readings if r.noise_name is not None]
+        if inferred and self.loss != "posterior":
+            name = inferred[0]
             raise InputError(
                 f"{type(self).__name__}: {name!r} is to be inferred, which is not possible with loss={self.loss!r}; "
                 "state the noise, or use loss='posterior' or bp.HMC()"

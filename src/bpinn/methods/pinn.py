@@ -40,18 +40,22 @@ class Polish(Stage):
             return self.settings.cost(model, data, params, key)
 
         value, gradient = optax.value_and_grad_from_state(loss)(state.params, state=state.optimiser)
-        better = value < state.lowest
-        best, lowest = jnp.where(better, state.params, state.best), jnp.where(better, value, state.lowest)
         move, moved = optimiser.update(
             gradient, state.optimiser, state.params, value=value, grad=gradient, value_fn=loss
         )
-        return _Polish(state.params + move, moved, best, lowest), Record(None, None, {"loss": value})
+        params = state.params + move
+        reached = optax.tree_utils.tree_get(moved, "value")  # where the line search ended
+        lowest = jnp.minimum(state.lowest, value)
+        better = reached < lowest
+        best, lowest = jnp.where(better, params, state.best), jnp.where(better, reached, lowest)
+        told = {"step": step + 1, "loss": reached, "used": jnp.all(jnp.isfinite(gradient)).astype(float)}
+        return _Polish(params, moved, best, lowest), Record(None, None, told)
 
     def position(self, state: _Polish) -> Any:
         return state.best, ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PINN(Network):
     """A physics-informed network: the parameters that fit the data best, and no error bars.
 

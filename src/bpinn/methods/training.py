@@ -18,8 +18,12 @@ FINAL_RATE = 1e-2  # of the first learning rate, at the end of the cosine schedu
 
 
 class Trace(NamedTuple):
-    """The objective over the window of steps now running and the one before, for stopping early."""
+    """The objective over the window of steps now running and the one before, for stopping early.
 
+    Sums are of the difference to the window's first loss, or single precision would lose the variance.
+    """
+
+    first: Array
     total: Array
     squares: Array
     steps: Array
@@ -35,13 +39,14 @@ class State(NamedTuple):
     optimiser: Any
     memory: Any
     trace: Trace
+    steps: Array
 
 
 @dataclass(frozen=True)
 class Fit(Stage):
     """Steps of Adam; each record is the mean of the objective over ``settings.every`` of them.
 
-    A step with a gradient that is not finite is left out.
+    A step with a gradient that is not finite is left out; ``used`` is the share of the others.
     """
 
     name: ClassVar[str] = "fit"
@@ -61,9 +66,9 @@ class Fit(Stage):
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> State:
         params = self.settings.begin(model, data, key, previous)
         zero = jnp.zeros((), float)
-        trace = Trace(zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
+        trace = Trace(zero, zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
         memory = self.settings.memory(model, params)
-        return State(params, self.settings.optimiser().init(params), memory, trace)
+        return State(params, self.settings.optimiser().init(params), memory, trace, jnp.int32(0))
 
     def step(self, model: Model, data: Any, state: State, key: Array, step: Array) -> tuple[State, Record]:
         s = self.settings
@@ -71,8 +76,8 @@ class Fit(Stage):
         first = step * s.every
         count = jnp.where(state.trace.stopped, 0, jnp.minimum(s.every, s.num_steps - first))
 
-        def one(i: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
-            state, total = carry
+        def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
+            state, total, used = carry
             loss, gradient = jax.value_and_grad(s.cost, argnums=2)(
                 model, data, state.params, jax.random.fold_in(key, i)
             )
@@ -87,10 +92,11 @@ class Fit(Stage):
             )
             memory = s.remember(model, params, state.memory, first + i)
             trace = state.trace if s.patience is None else _watch(state.trace, loss, s.patience)
-            return State(params, moved, memory, trace), total + loss
+            return State(params, moved, memory, trace, state.steps + 1), total + loss, used + usable
 
-        state, total = jax.lax.fori_loop(0, count, one, (state, jnp.zeros((), float)))
-        return state, Record(None, None, {s.objective: s.sign * total / count})
+        state, total, used = jax.lax.fori_loop(0, count, one, (state, jnp.zeros((), float), jnp.int32(0)))
+        told = {"step": state.steps, s.objective: s.sign * total / count, "used": used / count}
+        return state, Record(None, None, told)
 
     def position(self, state: State) -> Any:
         return state.params, state.memory
@@ -110,10 +116,12 @@ class First(Fit):
 
 def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
     """Stop when the mean over a window is no lower than over the window before, by more than its error."""
-    total, squares, count = trace.total + loss, trace.squares + loss * loss, trace.steps + 1
+    first = jnp.where(trace.steps == 0, loss, trace.first)
+    off, count = loss - first, trace.steps + 1
+    total, squares = trace.total + off, trace.squares + off * off
     full = count == patience
-    mean = total / count
-    error = jnp.maximum(squares / count - mean * mean, 0.0) / count
+    mean = first + total / count
+    error = jnp.maximum(squares / count - (total / count) ** 2, 0.0) / count
     gained = trace.previous_mean - mean
     settled = full & jnp.isfinite(gained) & (gained < jnp.sqrt(error + trace.previous_error))
 
@@ -121,6 +129,7 @@ def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
         return jnp.where(full, reset, value)
 
     return Trace(
+        first,
         anew(jnp.zeros_like(total), total),
         anew(jnp.zeros_like(squares), squares),
         anew(jnp.zeros_like(count), count),

@@ -11,12 +11,13 @@ from bpinn.methods.approximation import Approximation
 from bpinn.methods.base import check_choice, check_count
 from bpinn.methods.gaussian import Gaussian, Shape
 from bpinn.posterior import Model
+from bpinn.problem import Problem
 
 FAMILIES = ("mean-field", "low-rank", "full-rank")
 GRADIENTS = ("path", "total")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VI(Approximation):
     """Variational inference: the Gaussian nearest to the posterior, in the sense of the evidence lower bound.
 
@@ -76,6 +77,10 @@ class VI(Approximation):
 
     def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Gaussian:
         return gaussian.first(self._start, model, data, key, previous, self.family, self.rank)
+
+    def check(self, problem: Problem) -> None:
+        if self.family == "full-rank":
+            self._check_size(problem, "family='low-rank'")
 
     def noise_size(self, dim: int) -> int:
         return dim + (self.rank if self.family == "low-rank" else 0)
