@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-SOURCE = Path(__file__).with_name("streams.c")
+SOURCE, HEADER = (Path(__file__).with_name(name) for name in ("streams.c", "vectors.h"))
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC", "-std=gnu11")
 MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C
 
@@ -56,7 +56,14 @@ def _compiled(compiler: str) -> Path:
     flags = (
         next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
     )
-    parts = (SOURCE.read_bytes(), version, flags.encode(), " ".join(FLAGS).encode(), jax.__version__.encode())
+    parts = (
+        SOURCE.read_bytes(),
+        HEADER.read_bytes(),
+        version,
+        flags.encode(),
+        " ".join(FLAGS).encode(),
+        jax.__version__.encode(),
+    )
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
     try:
