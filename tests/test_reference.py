@@ -229,7 +229,7 @@ NO_GP = {
     "few draws": (line, {"draws": 999}, r"gp: draws must be a whole number of at least 1000, got 999"),
     "float draws": (line, {"draws": 1e5}, r"gp: draws must be a whole number of at least 1000, got 100000.0"),
     "draws are True": (line, {"draws": True}, r"gp: draws must be a whole number"),
-    "seed": (line, {"seed": -1}, r"gp 'u': seed must be a whole number, zero or more, got -1"),
+    "seed": (line, {"seed": -1}, r"gp 'u': seed must be a whole number from 0 to 2\*\*32 - 1, got -1"),
     "no quantity": (lambda: line(fields={"u": bp.MLP(), "v": bp.MLP()}), {"quantity": None}, r"gp: the problem has the fields u, v; say which"),
     "no points": (line, {"at": None}, r"gp 'u': no positions for x; add them to at"),
     "wide unknown": (lambda: equation(lambda u, k: u + k, k=dist.Cauchy()), {}, r"gp: the prior of 'k' has no finite variance"),
