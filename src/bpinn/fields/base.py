@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,15 @@ from bpinn.fields.activations import SOFTPLUS, MultiIndex, closure, compose
 
 Bounds = tuple[tuple[float, float], ...]
 Request = tuple[MultiIndex, ...]
+
+
+class Wanted(NamedTuple):
+    """The derivatives and the number of points of each group; ``native`` allows the compiled kernel."""
+
+    requests: tuple[Request, ...]
+    sizes: tuple[int, ...]
+    bounds: Bounds
+    native: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +65,7 @@ class Field(ABC):
         """
 
     @abstractmethod
-    def _raw(
-        self,
-        theta: Array,
-        prepared: Any,
-        requests: Sequence[Request],
-        sizes: Sequence[int],
-        bounds: Bounds,
-        native: bool,
-    ) -> list[dict[MultiIndex, Array]]:
+    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
         """The field before its link: for each group, each wanted derivative as an (n,) array."""
 
     def needed(self, requests: Sequence[Request]) -> tuple[Request, ...]:
@@ -84,7 +85,7 @@ class Field(ABC):
 
         ``native`` allows the compiled kernel, if there is one; it has a gradient by ``theta`` and no other derivatives.
         """
-        raw = self._raw(theta, prepared, self.needed(requests), sizes, bounds, native)
+        raw = self._raw(theta, prepared, Wanted(self.needed(requests), tuple(sizes), bounds, native))
         if not self.positive:
             return raw
         linked = []

@@ -13,7 +13,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
-from bpinn.fields.base import Bounds, Field, Request
+from bpinn.fields.base import Bounds, Field, Request, Wanted
 from bpinn.fields.kernels import Eigenpairs, Kernel, eigenpairs
 
 
@@ -112,18 +112,10 @@ class KarhunenLoeve(Field):
             "mean": jnp.asarray(np.concatenate(means), dtype=float),
         }
 
-    def _raw(
-        self,
-        theta: Array,
-        prepared: Any,
-        requests: Sequence[Request],
-        sizes: Sequence[int],
-        bounds: Bounds,
-        native: bool,
-    ) -> list[dict[MultiIndex, Array]]:
-        rows = [size for size, wanted in zip(sizes, requests, strict=True) for _ in wanted]
+    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
+        rows = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
         streams = iter(jax.lax.split(prepared["basis"] @ theta + prepared["mean"], rows))
-        return [{index: next(streams) for index in wanted} for wanted in requests]
+        return [{index: next(streams) for index in indices} for indices in wanted.requests]
 
 
 @dataclass(frozen=True, eq=False)

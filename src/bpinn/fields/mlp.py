@@ -13,7 +13,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
-from bpinn.fields.base import Bounds, Field, Request
+from bpinn.fields.base import Bounds, Field, Request, Wanted
 from bpinn.native import streams, usable
 
 
@@ -116,17 +116,9 @@ class MLP(Field):
             stacked = 2.0 * (stacked - low) / (high - low) - 1.0
         return jnp.asarray(stacked, dtype=float)
 
-    def _raw(
-        self,
-        theta: Array,
-        prepared: Any,
-        requests: Sequence[Request],
-        sizes: Sequence[int],
-        bounds: Bounds,
-        native: bool,
-    ) -> list[dict[MultiIndex, Array]]:
-        plan = _plan(tuple(tuple(r) for r in requests), tuple(sizes))
-        if native and self._is_native(plan, len(bounds)):
+    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
+        plan, bounds = _plan(wanted.requests, wanted.sizes), wanted.bounds
+        if wanted.native and self._is_native(plan, len(bounds)):
             results = self._propagate_natively(theta, prepared, plan)
         else:
             results = self._propagate(self.unflatten(theta, bounds), prepared, plan)

@@ -10,16 +10,15 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
-from bpinn.methods.gaussian import prior_units
-from bpinn.methods.pinn import PINN
-from bpinn.methods.training import First, Trained
+from bpinn.methods.pinn import first_fit
+from bpinn.methods.start import prior_units
+from bpinn.methods.training import Trained
 from bpinn.parameters import Parameters
 from bpinn.posterior import Model
 from bpinn.problem import Problem
 
 STARTS = ("auto", "small", "fit", "laplace")
 MOST_PARAMETERS = 2000  # for which a square matrix is trained
-FIRST_RATE = 1e-2  # of the fit that looks for a start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +57,7 @@ class Approximation(Trained):
         if self._start == "small":
             return super().stages()
         loss = "posterior" if self._start == "laplace" else "likelihood"
-        first = PINN(num_steps=self.init_steps, learning_rate=FIRST_RATE, loss=loss)
-        return (First.of(first), *super().stages())
+        return (first_fit(self.init_steps, loss), *super().stages())
 
     def _check_size(self, problem: Problem, instead: str) -> None:
         size = Parameters(problem).dim
@@ -78,12 +76,12 @@ class Approximation(Trained):
         return params
 
     @abstractmethod
-    def carry(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array]:
+    def carry(self, ready: Any, eps: Array) -> tuple[Array, Array]:
         """The draw ``v`` that standard normal ``eps`` become, and the log density to train with."""
 
-    def exact(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array, dict[str, Array]]:
+    def exact(self, ready: Any, eps: Array) -> tuple[Array, Array, dict[str, Array]]:
         """The draw ``v``, its log density, and what is to be told of it."""
-        return *self.carry(ready, eps, dim), {}
+        return *self.carry(ready, eps), {}
 
     def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
         centre, scale = prior_units(model)
@@ -92,7 +90,7 @@ class Approximation(Trained):
         eps, ready = jax.lax.optimization_barrier((eps, self.ready(params)))
 
         def one(eps: Array) -> Array:
-            v, log_q = self.carry(ready, eps, model.dim)
+            v, log_q = self.carry(ready, eps)
             return log_q - jnp.sum(jnp.log(scale)) - model.log_density(centre + scale * v, data)
 
         return jnp.mean(jax.vmap(one)(eps))
@@ -100,5 +98,5 @@ class Approximation(Trained):
     def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
         centre, scale = prior_units(model)
         eps = jax.random.normal(key, (self.noise_size(model.dim),), float)
-        v, log_q, stats = self.exact(self.ready(params), eps, model.dim)
+        v, log_q, stats = self.exact(self.ready(params), eps)
         return centre + scale * v, {"log_q": log_q - jnp.sum(jnp.log(scale)), **stats}

@@ -80,7 +80,7 @@ class Dropout(Network):
         scalars = model.dim - model.parameters.num_weights
         return jnp.zeros((min(self.last, self.num_steps), scalars), float), jnp.int32(0)
 
-    def remember(self, model: Model, params: Array, memory: Any, step: Array) -> Any:
+    def remember(self, model: Model, params: Array, memory: Any) -> Any:
         ring, done = memory
         unknowns = Network.masked(self, model, params, jax.random.key(0))[model.parameters.num_weights :]
         return ring.at[done % ring.shape[0]].set(unknowns), done + 1

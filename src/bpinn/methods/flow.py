@@ -147,7 +147,7 @@ class Flow(Approximation):
         eps, shrinkage = _layers(self, v.shape[0]).invert(inner, v)
         return eps, growth + shrinkage
 
-    def carry(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array]:
+    def carry(self, ready: Any, eps: Array) -> tuple[Array, Array]:
         v, growth = self.forward(ready, eps, training=True)
         if self.kind != "coupling":
             return v, _log_normal(eps) - growth
@@ -156,7 +156,7 @@ class Flow(Approximation):
         eps, shrinkage = self.inverse(jax.lax.stop_gradient(ready), v)
         return v, _log_normal(eps) + shrinkage
 
-    def exact(self, ready: Any, eps: Array, dim: int) -> tuple[Array, Array, dict[str, Array]]:
+    def exact(self, ready: Any, eps: Array) -> tuple[Array, Array, dict[str, Array]]:
         v, growth = self.forward(ready, eps)
         folded = {"folded": potential.folds(ready[1], eps, self.steps)} if self.kind == "potential" else {}
         return v, _log_normal(eps) - growth, folded

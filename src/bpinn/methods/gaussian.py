@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from bpinn.methods.start import SMALL, draw_start
+from bpinn.methods.start import prior_units, small
 from bpinn.posterior import Model
 
 FIRST_SD = 0.03  # of the prior's; from wider Gaussians the likelihood's gradient is mostly noise
@@ -20,12 +20,6 @@ class Gaussian(NamedTuple):
     mean: Array
     rho: Array
     cross: Array
-
-
-def prior_units(model: Model) -> tuple[Array, Array]:
-    """Centre and spread of the prior of each component of ``z``: ``z = centre + scale * v``."""
-    centre, scale = model.parameters.prior_location_scale
-    return jnp.asarray(centre, dtype=float), jnp.asarray(scale, dtype=float)
 
 
 class Shape(NamedTuple):
@@ -88,12 +82,6 @@ def first(start: str, model: Model, data: Any, key: Array, previous: Any, family
     if start == "laplace":
         return _laplace(model, data, key, mean, family, rank)
     return _with_sd(mean, jnp.full_like(mean, FIRST_SD), family, rank, key)
-
-
-def small(model: Model, data: Any, key: Array) -> Array:
-    """Small weights, in units of the prior."""
-    centre, scale = prior_units(model)
-    return (draw_start(model, data, key, SMALL).z - centre) / scale
 
 
 def _laplace(model: Model, data: Any, key: Array, v: Array, family: str, rank: int) -> Gaussian:

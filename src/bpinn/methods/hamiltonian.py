@@ -15,7 +15,8 @@ from blackjax.mcmc import hmc
 from jax import Array
 
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
-from bpinn.methods.start import Climb, draw_start, start_at
+from bpinn.methods.pinn import first_fit
+from bpinn.methods.start import draw_start, prior_units, start_at
 from bpinn.posterior import Model
 
 MASSES = ("identity", "diagonal")
@@ -47,11 +48,14 @@ class Hamiltonian(Stage):
         )
 
     def init(self, model: Model, data: Any, key: Array, previous: Array | None) -> _State:
-        begin = draw_start(model, data, key, 1.0) if previous is None else start_at(model, data, previous)
+        centre, scale = prior_units(model)
+        if previous is None:
+            begin = draw_start(model, data, key, 1.0)
+        else:
+            begin = start_at(model, data, centre + scale * previous[0])
         (init_step_size, *_), (init_mass, *_) = self._adapters()
         # Unit mass in units of the prior's scale; literally the identity for the paper's priors.
-        variance = jnp.asarray(model.parameters.prior_location_scale[1] ** 2, dtype=float)
-        mass = init_mass(model.dim)._replace(inverse_mass_matrix=variance)
+        mass = init_mass(model.dim)._replace(inverse_mass_matrix=scale**2)
         start = jax.tree.map(
             lambda a: jnp.asarray(a, dtype=jnp.int32 if isinstance(a, int) else float),
             init_step_size(self.settings.step_size),
@@ -212,4 +216,4 @@ class Sampler(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         draws = Hamiltonian(self.num_warmup + self.num_draws, self.num_warmup, self)
-        return (Climb(self.init_steps, self.init_steps), draws) if self.init == "map" else (draws,)
+        return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

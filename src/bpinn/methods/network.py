@@ -9,7 +9,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.methods.base import check_choice
-from bpinn.methods.gaussian import prior_units, small
+from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
 from bpinn.posterior import Model
 from bpinn.problem import Problem

@@ -9,8 +9,10 @@ from jax import Array
 
 from bpinn.methods.base import Record, Stage, check_count
 from bpinn.methods.network import Network
-from bpinn.methods.training import Fit, Sample
+from bpinn.methods.training import First, Fit, Sample
 from bpinn.posterior import Model
+
+FIRST_RATE = 1e-2  # of a fit that only looks for a start
 
 
 class _Polish(NamedTuple):
@@ -101,3 +103,8 @@ class PINN(Network):
         self, model: Model, params: Array, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         return self.masked(model, params, key), {}
+
+
+def first_fit(num_steps: int, loss: str) -> First:
+    """A stage that looks for a start: a network that fits, or with ``loss="posterior"`` the posterior's mode."""
+    return First.of(PINN(num_steps=num_steps, learning_rate=FIRST_RATE, loss=loss))

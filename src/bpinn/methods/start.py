@@ -1,23 +1,15 @@
-"""Where a chain starts: a draw from the prior, or the posterior's mode found from small weights."""
+"""Where a chain or a fit starts: a draw from the prior, or small weights."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
-from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Model
 
 SMALL = 0.15  # of the prior's scale; from whole prior draws Adam stays lost in two dimensions
 TRIES = 20
-
-
-class _Climb(NamedTuple):
-    z: Array
-    optimiser: Any
 
 
 class Start(NamedTuple):
@@ -50,29 +42,13 @@ def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Start:
     return jax.lax.while_loop(unusable, propose, (jnp.int32(0), nothing))[1]
 
 
-@dataclass(frozen=True)
-class Climb(Stage):
-    """Adam with a decaying rate, from small weights that differ for each chain, to the mode.
+def prior_units(model: Model) -> tuple[Array, Array]:
+    """Centre and spread of the prior of each component of ``z``: ``z = centre + scale * v``."""
+    centre, scale = model.parameters.prior_location_scale
+    return jnp.asarray(centre, dtype=float), jnp.asarray(scale, dtype=float)
 
-    Steps are in units of the prior's scale, so that one rate serves weights and unknowns alike.
-    """
 
-    name: ClassVar[str] = "start"
-    rate: float = 1e-2
-
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(self.rate, self.num_steps, alpha=1e-2))
-
-    def init(self, model: Model, data: Any, key: Array, previous: Any) -> _Climb:
-        z = draw_start(model, data, key, SMALL).z
-        return _Climb(z, self._optimiser().init(z))
-
-    def step(self, model: Model, data: Any, state: _Climb, key: Array, step: Array) -> tuple[_Climb, Record]:
-        scale = jnp.asarray(model.parameters.prior_location_scale[1], dtype=float)
-        value, gradient = jax.value_and_grad(model.log_density)(state.z, data)
-        downhill = -jnp.nan_to_num(gradient) * scale
-        move, optimiser = self._optimiser().update(downhill, state.optimiser, state.z)
-        return _Climb(state.z + scale * move, optimiser), Record(None, None, {"log_density": value})
-
-    def position(self, state: _Climb) -> Array:
-        return state.z
+def small(model: Model, data: Any, key: Array) -> Array:
+    """Small weights, in units of the prior."""
+    centre, scale = prior_units(model)
+    return (draw_start(model, data, key, SMALL).z - centre) / scale

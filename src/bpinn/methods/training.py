@@ -46,7 +46,7 @@ class State(NamedTuple):
 class Fit(Stage):
     """Steps of Adam; each record is the mean of the objective over ``settings.every`` of them.
 
-    A step with a gradient that is not finite is left out; ``used`` is the share of the others.
+    A step with a gradient that is not finite is left out, also of the mean; ``used`` is the share of the others.
     """
 
     name: ClassVar[str] = "fit"
@@ -90,12 +90,16 @@ class Fit(Stage):
                 (optax.apply_updates(state.params, moves), moved),
                 (state.params, state.optimiser),
             )
-            memory = s.remember(model, params, state.memory, first + i)
+            memory = s.remember(model, params, state.memory)
             trace = state.trace if s.patience is None else _watch(state.trace, loss, s.patience)
-            return State(params, moved, memory, trace, state.steps + 1), total + loss, used + usable
+            return (
+                State(params, moved, memory, trace, state.steps + 1),
+                total + jnp.where(usable, loss, 0.0),
+                used + usable,
+            )
 
         state, total, used = jax.lax.fori_loop(0, count, one, (state, jnp.zeros((), float), jnp.int32(0)))
-        told = {"step": state.steps, s.objective: s.sign * total / count, "used": used / count}
+        told = {"step": state.steps, s.objective: s.sign * total / used, "used": used / count}
         return state, Record(None, None, told)
 
     def position(self, state: State) -> Any:
@@ -188,7 +192,7 @@ class Trained(Method):
     def memory(self, model: Model, params: Any) -> Any:
         return ()
 
-    def remember(self, model: Model, params: Any, memory: Any, step: Array) -> Any:
+    def remember(self, model: Model, params: Any, memory: Any) -> Any:
         return memory
 
     def optimiser(self) -> optax.GradientTransformation:

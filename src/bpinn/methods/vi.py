@@ -88,7 +88,7 @@ class VI(Approximation):
     def ready(self, params: Gaussian) -> Shape:
         return gaussian.shape_of(params, self.family)
 
-    def carry(self, ready: Shape, eps: Array, dim: int) -> tuple[Array, Array]:
+    def carry(self, ready: Shape, eps: Array) -> tuple[Array, Array]:
         v = ready.carry(eps, self.family)
         fixed = ready if self.gradient == "total" else jax.lax.stop_gradient(ready)
         return v, fixed.log_prob(v, self.family)
