@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
-	@echo "== Inferring a reaction rate from 40 noisy readings (examples/inverse_1d.py, about twenty seconds)"
+	@echo "== Inferring a reaction rate from 40 noisy readings (examples/inverse_1d.py, about ten seconds)"
 	@$(BIN)/python examples/inverse_1d.py --out demo
 
 test: $(READY) lint

@@ -71,6 +71,10 @@ def phase(field, at, k):
     return 0.01 * (second(field, 0)(*at) + second(field, 1)(*at)) + u * (u**2 - 1)
 
 
+def reaction_2d(field, at, k):
+    return 0.01 * (second(field, 0)(*at) + second(field, 1)(*at)) + k * jax.vmap(field)(*at) ** 2
+
+
 def leapfrog(log_density, steps):
     """A compiled loop of leapfrog steps, as every sampler runs it."""
     gradient = jax.value_and_grad(log_density)
@@ -90,8 +94,8 @@ def leapfrog(log_density, steps):
     return run
 
 
-def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) -> None:
-    """Microseconds a gradient, with one chain and with a chain on every core, as `bp.infer` runs them."""
+def microseconds(problem: bp.Problem, nested, steps: int, repeats: int) -> dict[int, tuple[float, float]]:
+    """Ours and theirs, a gradient, with one chain and with a chain on every core, as `bp.infer` runs them."""
     posterior = bp.Posterior(problem, native=True)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
     (value, slope), (their_value, their_slope) = (jax.value_and_grad(f)(z) for f in (posterior.log_density, nested))
@@ -99,8 +103,8 @@ def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) ->
     np.testing.assert_allclose(value, their_value, rtol=1e-4)
     np.testing.assert_allclose(slope / scale, their_slope / scale, atol=1e-4)
     runs = {"ours": leapfrog(posterior.log_density, steps), "nested": leapfrog(nested, steps)}
-    cores = len(os.sched_getaffinity(0))
-    for chains in sorted({1, cores}):
+    found = {}
+    for chains in sorted({1, len(os.sched_getaffinity(0))}):
         times: dict[str, list[float]] = {key: [] for key in runs}
         with ThreadPoolExecutor(chains) as pool:
             for _ in range(repeats + 1):
@@ -108,7 +112,13 @@ def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) ->
                     start = time.perf_counter()
                     list(pool.map(lambda _, run=run: jax.block_until_ready(run(z)), range(chains)))
                     times[key].append((time.perf_counter() - start) / (chains * steps))
-        ours, theirs = (1e6 * float(np.median(times[key][1:])) for key in ("ours", "nested"))  # the first compiles
+        found[chains] = tuple(1e6 * float(np.median(times[key][1:])) for key in runs)  # the first compiles
+    return found
+
+
+def compare(name: str, problem: bp.Problem, nested, steps: int, repeats: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    for chains, (ours, theirs) in microseconds(problem, nested, steps, repeats).items():
         row = [name, cores, chains, f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.2f}", f"{1e6 / ours:,.0f}"]
         print("| " + " | ".join(map(str, row)) + " |", flush=True)
 

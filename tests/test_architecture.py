@@ -9,11 +9,11 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
+    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference", "diagnostics",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
-    "sampling", "diagnostics", "progress",
+    "sampling", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot",
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bpinn.diagnostics import diagnose, ess_of, rhat_of
+from bpinn.diagnostics import branches, diagnose, enough, ess_of, rhat_of, shortfall
 
 NAMES = ["u at x=0", "k", "f at x=0"]
 EQUATIONS = np.array([False, False, True])
@@ -112,3 +112,101 @@ def test_ess_of_an_autoregression():
     for t in range(1, n):
         x[:, t] = a * x[:, t - 1] + rng.standard_normal(4)
     assert ess_of(x[..., None])[0] == pytest.approx(4 * n * (1 - a) / (1 + a), rel=0.1)
+
+
+# --- solutions that chains do not leave ---
+
+
+def apart(distance=20.0, chains=(2,)):
+    functionals, stats = healthy()
+    functionals[list(chains), :, 0] += distance
+    return functionals, stats
+
+
+def test_chains_that_overlap_are_on_one_solution():
+    functionals, _ = healthy()
+    assert branches(functionals, EQUATIONS) == ((0, 1, 2, 3),)
+    functionals[3, :, 1] += 3.0  # far, but with values in common
+    assert branches(functionals, EQUATIONS) == ((0, 1, 2, 3),)
+
+
+def test_solutions_are_told_apart_and_judged_alone():
+    functionals, stats = apart()
+    stats["log_density"][2] -= 50.0
+    health = judge(functionals, stats)
+    assert health.branches == ((0, 1, 3), (2,))
+    assert health.verdict == "bad"
+    assert "2 different solutions: chains 0, 1, 3 (mean log density " in str(health)
+    assert "and chain 2 (mean log density -50)" in str(health)
+    assert "disagree" not in str(health)  # those on the same solution agree
+
+
+def test_an_equation_alone_does_not_make_a_solution():
+    functionals, _ = healthy()
+    functionals[2, :, 2] += 20.0
+    assert len(branches(functionals, EQUATIONS)) == 1
+
+
+def test_a_chain_on_its_way_is_not_on_another_solution():
+    functionals, _ = healthy()
+    functionals[2, :, 0] = 30.0 - 20.0 * np.linspace(0, 1, 1000)
+    assert len(branches(functionals, EQUATIONS)) == 1
+
+
+def test_chains_joined_by_a_third_are_on_one_solution():
+    functionals, _ = healthy(draws=100)
+    functionals[..., 0] = 0.1 * functionals[..., 0] + np.linspace(0, 1, 100)[None]
+    functionals[1, :, 0] += 0.9
+    functionals[2, :, 0] += 1.8
+    assert branches(functionals, EQUATIONS)[0] == (0, 1, 2, 3)
+
+
+# --- when to stop, and how long trajectories should be ---
+
+
+def autoregression(rho, chains=4, draws=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((chains, draws, 3))
+    for t in range(1, draws):
+        x[:, t] = rho * x[:, t - 1] + np.sqrt(1 - rho**2) * x[:, t]
+    return x
+
+
+def test_independent_draws_are_enough_and_few_are_not():
+    assert enough(healthy()[0], EQUATIONS)
+    assert not enough(healthy(draws=90)[0], EQUATIONS)  # 360 draws in all
+    assert not enough(autoregression(0.9), EQUATIONS)  # worth 4000 / 19
+
+
+def test_less_is_asked_of_equations():
+    functionals = healthy()[0]
+    functionals[..., 2] = autoregression(0.9)[..., 2]
+    assert enough(functionals, EQUATIONS)
+    functionals[..., 1] = functionals[..., 2]
+    assert not enough(functionals, EQUATIONS)
+
+
+def test_solutions_apart_do_not_keep_a_run_going_but_chains_that_disagree_do():
+    assert enough(apart()[0], EQUATIONS)
+    assert not enough(apart(distance=1.0)[0], EQUATIONS)
+
+
+def test_broken_draws_are_never_enough():
+    functionals = healthy()[0]
+    functionals[1, 5, 0] = np.inf
+    assert not enough(functionals, EQUATIONS)
+
+
+def test_the_shortfall_is_what_a_draw_lacks():
+    """In the units of WORTH = 0.4: an autoregression is worth (1 - rho) / (1 + rho) of a draw."""
+    unit = np.array([False, False, False])
+    assert shortfall(autoregression(0.0, draws=5000), unit) == pytest.approx(0.4, rel=0.15)
+    assert shortfall(autoregression(0.9, draws=20_000), unit) == pytest.approx(0.4 * 19, rel=0.15)
+    assert shortfall(autoregression(0.9, draws=20_000), ~unit) == pytest.approx(0.2 * 19, rel=0.15)
+    assert shortfall(autoregression(0.0, draws=40), unit) < 1.5 < 6 < shortfall(autoregression(0.98, draws=40), unit)
+
+
+def test_what_never_moves_says_nothing_of_trajectories():
+    functionals = autoregression(0.0, draws=200)
+    functionals[..., 1] = 3.0
+    assert shortfall(functionals, EQUATIONS) < 1.0

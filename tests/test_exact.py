@@ -46,7 +46,7 @@ def data():
     return x_u, y_u, rng.standard_normal(1), x_f, y_f, rng.standard_normal(1)
 
 
-@pytest.fixture(scope="module", params=["hmc", "hmc-diagonal", "hmc-from-map", "nuts"])
+@pytest.fixture(scope="module", params=["hmc", "hmc-found-length", "hmc-diagonal", "hmc-from-map", "nuts"])
 def result(request, data):
     x_u, y_u, u, x_f, y_f, f = data
     problem = bp.Problem(
@@ -60,6 +60,7 @@ def result(request, data):
     )
     method = {
         "hmc": bp.HMC(num_leapfrog=12, num_warmup=500, num_draws=8000),
+        "hmc-found-length": bp.HMC(num_warmup=500, num_draws=8000),
         "hmc-diagonal": bp.HMC(num_leapfrog=12, num_warmup=500, num_draws=8000, mass="diagonal", init="prior"),
         "hmc-from-map": bp.HMC(num_leapfrog=12, num_warmup=500, num_draws=8000, init="map", init_steps=200),
         "nuts": bp.NUTS(num_warmup=500, num_draws=8000),

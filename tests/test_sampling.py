@@ -287,3 +287,100 @@ def test_variances_are_not_estimated_from_the_annealed_likelihood():
     exact = np.sqrt(np.diag(np.linalg.inv(design.T @ design + np.eye(2) / 100)))
     np.testing.assert_allclose(result.z.std((0, 1)), exact, rtol=0.15)
     assert result.diagnose().verdict == "good"
+
+
+# --- what the default decides by itself ---
+
+EASY = bp.HMC(num_warmup=150)
+
+
+def straight_line():
+    x = np.linspace(0, 1, 6)
+    return bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=())},
+        sensors={"u": bp.Sensors("u", {"x": x}, 2 * x - 1, noise=0.3)},
+    )
+
+
+def test_draws_go_on_until_the_run_is_good_and_no_further():
+    result = draw(straight_line(), EASY)
+    assert result.diagnose().verdict == "good"
+    assert 200 <= result.z.shape[1] <= 400
+
+
+def test_draws_end_at_the_most_where_chains_never_agree(monkeypatch):
+    monkeypatch.setattr("bpinn.diagnostics.enough", lambda *_: False)
+    monkeypatch.setattr("bpinn.methods.hamiltonian.MOST_DRAWS", 330)
+    assert draw(straight_line(), EASY, chains=2).z.shape[1] == 330
+
+
+def test_what_is_decided_does_not_depend_on_cores_or_blocks(monkeypatch):
+    expected = draw(straight_line(), EASY, cores=2)
+    np.testing.assert_array_equal(draw(straight_line(), EASY, cores=1).z, expected.z)
+    monkeypatch.setattr(sampling, "BLOCK_STEPS", 7)
+    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)
+    np.testing.assert_array_equal(draw(straight_line(), EASY, cores=2).z, expected.z)
+
+
+def test_trajectories_are_as_long_as_the_posterior_needs():
+    """A straight line needs few steps. Two unknowns of which only the product is known need more: chains creep along
+    a curve."""
+
+    def product(u, a, b):
+        return 0.0 * u + a * b
+
+    hard = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=())},
+        unknowns={"a": dist.LogNormal(0.0, 2.0), "b": dist.LogNormal(0.0, 2.0)},
+        sensors={"p": bp.Sensors(product, {"x": [0.5]}, [1.0], noise=0.001)},
+    )
+    method = bp.HMC(num_draws=20)
+    lengths = [draw(problem, method).stats["gradients"].mean() for problem in (straight_line(), hard)]
+    assert lengths[0] < 150
+    assert lengths[1] > 300
+
+
+def test_all_chains_have_trajectories_of_one_length():
+    stats = draw(straight_line(), bp.HMC(num_draws=200, jitter=0.0)).stats
+    assert len(np.unique(stats["gradients"])) == 1
+
+
+def test_a_warm_up_too_short_to_judge_leaves_the_length():
+    stats = draw(straight_line(), bp.HMC(num_warmup=40, num_draws=10, jitter=0.0)).stats
+    assert np.all(stats["gradients"] == 200)
+
+
+def test_ctrl_c_keeps_draws_when_their_number_is_open():
+    def interrupt(progress):
+        if min(chain.done for chain in progress.chains) > 160:
+            raise KeyboardInterrupt
+
+    result = bp.infer(make_problem(), EASY, seed=0, chains=2, progress=interrupt)
+    assert result.interrupted
+    assert result.z.shape[1] >= 10
+
+
+def test_the_display_says_how_far_an_open_run_is():
+    import io
+
+    from bpinn.progress import Display
+
+    stream = io.StringIO()
+    bp.infer(straight_line(), EASY, seed=0, progress=Display(stream))
+    last = stream.getvalue().strip().splitlines()[-1]
+    for words in ("of at most 2000", "worst R-hat 1.0", "of 400", " s"):
+        assert words in last
+    assert "left" not in last
+
+
+def test_some_chains_of_a_result(problem):
+    result = draw(problem, chains=3)
+    part = result.only(0, 2)
+    np.testing.assert_array_equal(part.z, result.z[[0, 2]])
+    np.testing.assert_array_equal(part.draws("k"), result.draws("k")[[0, 2]])
+    assert part.predict("u", {"x": [0.0]}).draws.shape[:2] == (2, 30)
+    for wrong in ((), (3,), (0, 0), (-1,)):
+        with pytest.raises(bp.InputError, match="from 0 to 2"):
+            result.only(*wrong)

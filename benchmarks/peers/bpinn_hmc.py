@@ -36,14 +36,11 @@ u = result.predict("u", {"x": d.x_test}).draws
 
 import numpy as np  # report
 
-stats, count = result.stats, method.num_warmup + method.num_draws  # report
-sampling = float(np.sum(stats["gradients"]))  # report
 report.seconds["compile"] = result.seconds["draws (compile)"]  # report
-share = method.num_warmup / count  # every transition has the same expected length: report
-report.seconds["warmup"] = share * result.seconds["draws"]  # report
-report.seconds["sampling"] = (1 - share) * result.seconds["draws"]  # report
+report.seconds["warmup"] = result.seconds["warm-up"]  # report
+report.seconds["sampling"] = result.seconds["draws"]  # report
 report.done(
     k=result.draws("k"), u=u,  # report
-    gradients={"warmup": method.num_leapfrog * method.num_warmup * method.chains, "sampling": sampling},  # report
+    gradients={"sampling": float(np.sum(result.stats["gradients"]))},  # report
     log_density=lambda **p: result.posterior.log_density(np.concatenate([v.ravel() for v in p.values()])),  # report
 )  # fmt: skip  # report

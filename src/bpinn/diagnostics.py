@@ -16,6 +16,10 @@ GOOD_ESS, CARE_ESS = 400, 100
 # Equations hold derivatives, which move slowly, and are read as bands: a tenth of an sd is enough there.
 GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
 GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
+# What a draw should be worth, in effective draws, when the length of trajectories is right: longer ones cost more than
+# they give, shorter ones wander. Of equations half is asked.
+WORTH, WORTH_EQUATION = 0.4, 0.2
+DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,66 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
     return np.where(frozen, 0.0, np.nan_to_num(np.minimum(bulk, tail)))
 
 
+def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Chains that are on the same solution, in groups, the largest first.
+
+    Two chains are on different ones if some field or unknown has no value that both have visited, and neither chain is
+    on its way to the other. Chains that each overlap with a third are on the same one.
+    """
+    draws = np.asarray(functionals, float)[..., ~equations]
+    chains, half = draws.shape[0], draws.shape[1] // 2
+    low, high, mean = draws.min(axis=1), draws.max(axis=1), draws.mean(axis=1)
+    moved = np.abs(draws[:, :half].mean(axis=1) - draws[:, half:].mean(axis=1))
+    group = list(range(chains))
+    for a in range(chains):
+        for b in range(a):
+            gap = (low[a] > high[b]) | (low[b] > high[a])
+            still = np.maximum(moved[a], moved[b]) < DRIFT * np.abs(mean[a] - mean[b])
+            if not np.any(gap & still):
+                old, new = group[a], group[b]
+                group = [new if g == old else g for g in group]
+    found = [tuple(i for i in range(chains) if group[i] == g) for g in dict.fromkeys(group)]
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
+    """Whether a run of Markov chains is good, so that more draws are not needed.
+
+    Where chains are on different solutions, those on the same one must agree; one that is alone must have settled.
+    """
+    if not np.all(np.isfinite(functionals)):
+        return False
+    names = [""] * len(equations)
+    for group in branches(functionals, equations):
+        alone = len(group) == 1 < functionals.shape[0]
+        found = convergence(names, functionals[list(group)])
+        limits = (CARE_RHAT, CARE_ESS) if alone else (GOOD_RHAT, GOOD_ESS)
+        judged = [(found.only(~equations), *limits)]
+        if np.any(equations):
+            limits = (CARE_RHAT_EQUATION, CARE_ESS_EQUATION) if alone else (GOOD_RHAT_EQUATION, GOOD_ESS_EQUATION)
+            judged.append((found.only(equations), *limits))
+        for part, rhat, ess in judged:
+            if np.max(part.rhat) > rhat or np.min(part.ess) < ess:
+                return False
+    return True
+
+
+def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
+    """How many times more than it is a draw should be worth; below one, if it is worth more than is needed."""
+    draws = np.asarray(functionals, float)
+    moving = np.ptp(draws, axis=(0, 1)) > 0
+    worth = np.asarray(array_stats.ess(draws[..., moving], chain_axis=0, draw_axis=1, method="bulk"))
+    worth = worth / (draws.shape[0] * draws.shape[1])
+    wanted = np.where(equations, WORTH_EQUATION, WORTH)[moving]
+    return float(np.max(np.nan_to_num(wanted / worth, nan=np.inf), initial=0.0))
+
+
 @dataclass
 class Diagnosis:
     """The health of a run: a verdict, its reasons, and what to try.
 
     ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;
+    ``branches`` has the chains that are on the same solution, in groups, where they are on more than one;
     ``khat`` is the Pareto shape of an approximation's importance weights: below 0.7 it is close to the posterior.
     """
 
@@ -81,6 +140,7 @@ class Diagnosis:
     convergence: Convergence | None = None
     log_density: Convergence | None = None
     khat: float | None = None
+    branches: tuple[tuple[int, ...], ...] = ()
     _order: tuple[str, ...] = field(default=("good", "care", "bad"), repr=False)
 
     def __str__(self) -> str:
@@ -114,10 +174,16 @@ def diagnose(
     density = convergence(["log density"], stats["log_density"][..., None])
     health = Diagnosis("good", [], [], found, density)
     _judge_draws(health, functionals)
-    _judge_convergence(health, found.only(~equations), (GOOD_RHAT, CARE_RHAT), (GOOD_ESS, CARE_ESS))
-    if np.any(equations):
-        limits = (GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION), (GOOD_ESS_EQUATION, CARE_ESS_EQUATION)
-        _judge_convergence(health, found.only(equations), *limits)
+    groups = branches(functionals, equations)
+    if len(groups) > 1:
+        _tell_branches(health, groups, stats["log_density"])
+    for group in groups:
+        part = convergence(names, functionals[list(group)]) if len(groups) > 1 else found
+        where = f" among {_chains(group)}" if len(groups) > 1 else ""
+        _judge_convergence(health, part.only(~equations), (GOOD_RHAT, CARE_RHAT), (GOOD_ESS, CARE_ESS), where)
+        if np.any(equations):
+            limits = (GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION), (GOOD_ESS_EQUATION, CARE_ESS_EQUATION)
+            _judge_convergence(health, part.only(equations), *limits, where)
     if "acceptance" in stats:
         _judge_sampler(health, stats)
     if not health.reasons:
@@ -141,19 +207,34 @@ def _judge_draws(health: Diagnosis, functionals: np.ndarray) -> None:
         health.worsen("care", "a single chain cannot show other solutions", "chains=4")
 
 
+def _chains(group: Sequence[int]) -> str:
+    return f"chain{'s' if len(group) > 1 else ''} {', '.join(str(i) for i in group)}"
+
+
+def _tell_branches(health: Diagnosis, groups: Sequence[Sequence[int]], log_density: np.ndarray) -> None:
+    health.branches = tuple(tuple(group) for group in groups)
+    found = " and ".join(f"{_chains(g)} (mean log density {log_density[list(g)].mean():.0f})" for g in groups)
+    health.worsen(
+        "bad",
+        f"the chains are on {len(groups)} different solutions: {found}; which is how probable they cannot say",
+        "look at each alone, with result.only(chains), or add sensors that tell them apart",
+    )
+
+
 def _judge_convergence(
-    health: Diagnosis, found: Convergence, rhats: tuple[float, float], esses: tuple[int, int]
+    health: Diagnosis, found: Convergence, rhats: tuple[float, float], esses: tuple[int, int], where: str
 ) -> None:
     name, rhat, ess = found.worst()
     poorest = found.names[int(np.argmin(found.ess))]
     if rhat > rhats[1]:
-        health.worsen("bad", f"chains disagree: R-hat of {name} is {rhat:.2f} (wanted below {rhats[0]})", MORE)
+        health.worsen("bad", f"chains disagree{where}: R-hat of {name} is {rhat:.2f} (wanted below {rhats[0]})", MORE)
     elif rhat > rhats[0]:
-        health.worsen("care", f"chains nearly agree: R-hat of {name} is {rhat:.3f} (wanted below {rhats[0]})", MORE)
+        reason = f"chains nearly agree{where}: R-hat of {name} is {rhat:.3f} (wanted below {rhats[0]})"
+        health.worsen("care", reason, MORE)
     if ess < esses[1]:
-        health.worsen("bad", f"only {ess:.0f} effective draws of {poorest} (wanted {esses[0]})", MORE)
+        health.worsen("bad", f"only {ess:.0f} effective draws{where} of {poorest} (wanted {esses[0]})", MORE)
     elif ess < esses[0]:
-        health.worsen("care", f"{ess:.0f} effective draws of {poorest} (wanted {esses[0]})", MORE)
+        health.worsen("care", f"{ess:.0f} effective draws{where} of {poorest} (wanted {esses[0]})", MORE)
 
 
 def _judge_sampler(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:

@@ -183,6 +183,13 @@ def monitored(problem: Problem) -> list[Watched]:
     return watched
 
 
+def equations_among(problem: Problem) -> np.ndarray:
+    """Which of the functionals are equations, True or False each."""
+    priors = {**problem.unknowns, **problem.noise_priors}
+    scalars = sum(int(np.prod(prior.shape())) for prior in priors.values())
+    return np.array([w.is_equation for w in monitored(problem) for _ in range(w.count)] + [False] * scalars)
+
+
 def _spread(problem: Problem, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Points across the domain: equidistant in one dimension, a low-discrepancy sequence in more."""
     d = len(inputs)

@@ -6,23 +6,23 @@ from typing import TextIO
 
 import numpy as np
 
-from bpinn.diagnostics import rhat_of
+from bpinn.diagnostics import GOOD_ESS, ess_of, rhat_of
 from bpinn.sampling import Progress
 
 EVERY_SECONDS = 5.0  # between plain lines
 # What each stage before the draws is made of, and what it does.
 PREPARING = {"start": ("chain", "looking for a start"), "fit": ("fit", "step"), "polish": ("fit", "polishing")}
-RHAT_SECONDS = 1.0  # between evaluations of R-hat
+RHAT_SECONDS = 1.0  # between evaluations of R-hat and ESS
 
 
 class Display:
-    """Prints progress to stderr; R-hat is that of the worst monitored quantity so far."""
+    """Prints progress to stderr; R-hat and ESS are those of the worst field value or unknown so far."""
 
     def __init__(self, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self._printed = self._judged = time.perf_counter()
-        self._rhat: float | None = None
+        self._mixing: list[str] = []
         self._width = 0
 
     def __call__(self, progress: Progress) -> None:
@@ -49,11 +49,13 @@ class Display:
         else:
             what = f"warm-up {slowest}/{progress.num_warmup}"
             if not warming:
-                what = f"draws {slowest - progress.num_warmup}/{progress.num_steps - progress.num_warmup}"
+                most = progress.num_steps - progress.num_warmup
+                what = f"draws {slowest - progress.num_warmup}{' of at most ' if progress.until_good else '/'}{most}"
             unit = "chain" if _is_sampler(progress) else "fit"
             parts = [f"{len(progress.chains)} {unit}s" if many else f"1 {unit}", what]
             parts += [] if warming else self._sampler(progress, now, done >= total)
-        parts.append(f"{left:.0f} s left" if done < total else f"{now - progress.started:.1f} s")
+        known = done < total and not progress.until_good
+        parts.append(f"{left:.0f} s left" if known else f"{now - progress.started:.1f} s")
         return "  ".join(parts)
 
     def _objective(self, progress: Progress) -> list[str]:
@@ -77,9 +79,11 @@ class Display:
         if now - self._judged > RHAT_SECONDS or finished:
             draws = progress.functionals()
             if draws is not None and draws.shape[1] >= 20:
-                self._rhat = float(np.max(rhat_of(draws)))
+                draws = draws[..., ~progress.equations]
+                self._mixing = [f"worst R-hat {np.max(rhat_of(draws)):.3f}"]
+                self._mixing += [f"ESS {np.min(ess_of(draws)):.0f} of {GOOD_ESS}"] if progress.until_good else []
             self._judged = now
-        return parts + ([f"worst R-hat {self._rhat:.3f}"] if self._rhat is not None else [])
+        return parts + self._mixing
 
     def _write(self, line: str, finished: bool) -> None:
         if self.live:

@@ -1,7 +1,7 @@
 """Result: draws of the posterior, and every question one asks of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from bpinn import diagnostics
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
-from bpinn.posterior import Posterior, monitored
+from bpinn.posterior import Posterior, equations_among, monitored
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantities import Quantity, label
@@ -140,6 +140,24 @@ class Result:
         unit = "chain" if self.method.estimate == "chains" else "fit"
         return f"{chains} {unit}{'s' if chains > 1 else ''} of {draws} draws"
 
+    def only(self, *chains: int) -> "Result":
+        """The result with some of its chains, such as those that are on one of several solutions.
+
+        Example:
+            ``for group in result.diagnose().branches: print(result.only(*group).summary())``
+        """
+        count = self.z.shape[0]
+        if not chains or len(set(chains)) < len(chains) or not all(c in range(count) for c in chains):
+            raise InputError(f"only: wanted are different numbers of chains from 0 to {count - 1}, got {chains}")
+        rows = list(chains)
+        return replace(
+            self,
+            z=self.z[rows],
+            functionals=self.functionals[rows],
+            stats={name: values[rows] for name, values in self.stats.items()},
+            history={name: values if name == "step" else values[rows] for name, values in self.history.items()},
+        )
+
     def diagnose(self) -> diagnostics.Diagnosis:
         """Are the draws to be trusted? A verdict, the reasons, and what to try."""
         return self._diagnosis
@@ -150,9 +168,7 @@ class Result:
             return diagnostics.diagnose_fit(
                 self.method.estimate, self.functional_names, self.functionals, self.stats, self.history
             )
-        equations = [w.is_equation for w in monitored(self.problem) for _ in range(w.count)]
-        equations += [False] * len(self._scalar_owners)
-        return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, np.array(equations))
+        return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, equations_among(self.problem))
 
     def predict(
         self,

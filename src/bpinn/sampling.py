@@ -25,7 +25,7 @@ from jax import Array
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
-from bpinn.posterior import Model, Posterior
+from bpinn.posterior import Model, Posterior, equations_among
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
 BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is heard
@@ -84,6 +84,8 @@ class Progress:
     num_steps: int
     num_warmup: int
     steps_per_record: int
+    until_good: bool  # whether there may be fewer steps, as soon as they are enough
+    equations: np.ndarray  # which of the functionals are equations
     started: float
     functionals: Callable[[], np.ndarray | None]
 
@@ -130,7 +132,8 @@ def run(
                 continue  # straight to the draws
             started = time.perf_counter()
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
-            state = _StageRun(stage, model, data, work, method.kept if last else 0, pool, report, double)
+            equations = equations_among(posterior.problem)
+            state = _StageRun(stage, model, data, equations, work, method.kept if last else 0, pool, report, double)
             try:
                 state.compile(positions)
             except KeyboardInterrupt:
@@ -143,6 +146,9 @@ def run(
             seconds[f"{stage.name} (compile)"] = time.perf_counter() - started
             started = time.perf_counter()
             stopped = state.go(positions)
+            if 0 < stage.num_warmup < stage.num_steps and state.warmed:
+                seconds["warm-up"] = state.warmed - started
+                started = state.warmed
             seconds[stage.name] = time.perf_counter() - started
             if stopped and (state.complete() == 0 if last else not stage.may_stop):
                 raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
@@ -171,15 +177,19 @@ class _StageRun:
         stage: Stage,
         model: Model,
         data: Any,
+        equations: np.ndarray,
         chains: list[Chain],
         keep: int | None,
         pool: ThreadPoolExecutor,
         report: Callable[[Progress], None],
         double: bool,
     ):
-        self.stage, self.model, self.data, self.double = stage, model, data, double
+        self.stage, self.model, self.data, self.equations, self.double = stage, model, data, equations, double
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
+        self.watched: list[list[np.ndarray]] = [[] for _ in chains]  # functionals of warm-up since the last pause
+        self.pause = stage.pause_after(0)
+        self.warmed = 0.0  # when the last chain was through its warm-up
         self.seconds_per_step = 0.0
 
     def compile(self, positions: Sequence[Any]) -> None:
@@ -192,24 +202,48 @@ class _StageRun:
         """Run all chains to the end; True if they were stopped."""
         progress = Progress(
             self.stage.name, self.chains, self.stage.num_steps, self.stage.num_warmup, self.stage.steps_per_record,
-            time.perf_counter(), self.functionals,
+            self.stage.until_good, self.equations, time.perf_counter(), self.functionals,
         )  # fmt: skip
         waiting: dict[Future, Chain] = {}
+        idle = list(self.chains)
         stopped = False
-        for chain in self.chains:
-            waiting[self.pool.submit(self._advance, chain, positions[chain.number])] = chain
-        while waiting:
+        while waiting or (idle and not stopped):
             try:
+                for chain in [] if stopped else [chain for chain in idle if chain.done < self.pause]:
+                    waiting[self.pool.submit(self._advance, chain, positions[chain.number])] = chain
+                    idle.remove(chain)
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in finished:
                     chain = waiting.pop(future)
                     future.result()
-                    if not chain.finished and not stopped:
-                        waiting[self.pool.submit(self._advance, chain, None)] = chain
+                    if not chain.finished:
+                        idle.append(chain)
+                if not self.warmed and all(chain.done >= self.stage.num_warmup for chain in self.chains):
+                    self.warmed = time.perf_counter()
+                if idle and not waiting and not stopped and all(chain.done >= self.pause for chain in idle):
+                    self._review()
+                    idle = [chain for chain in self.chains if not chain.finished]
                 self.report(progress)
             except KeyboardInterrupt:
                 stopped = True
         return stopped
+
+    def _review(self) -> None:
+        """All chains are at a pause: the stage looks at them together, and says how to go on, or that it is enough."""
+        done = self.pause
+        if done <= self.stage.num_warmup:
+            seen: np.ndarray | None = np.stack([np.concatenate(rows) for rows in self.watched])
+            self.watched = [[] for _ in self.chains]
+        else:
+            seen = self.functionals()
+        assert seen is not None
+        states = self.stage.review(done, seen, self.equations, [chain.state for chain in self.chains])
+        for i, chain in enumerate(self.chains):
+            if states is None:
+                chain.finished = True
+            else:
+                chain.state = states[i]
+        self.pause = self.stage.pause_after(done)
 
     def _advance(self, chain: Chain, position: Any) -> None:
         """One block of one chain, in a thread of its own."""
@@ -221,7 +255,7 @@ class _StageRun:
         if chain.state is None:
             chain.state = _init(stage, self.model, self.data, chain.key, position)
         # A block ends where warm-up ends, so that its records are all of one kind.
-        end = stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps
+        end = min(stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps, self.pause)
         wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
         count = min(max(wanted, 1), BLOCK_STEPS, end - chain.done)
         began = time.perf_counter()
@@ -230,7 +264,7 @@ class _StageRun:
         )
         warming = chain.done < stage.num_warmup
         if warming:
-            buffers = buffers._replace(z=None, functionals=None)
+            buffers = buffers._replace(z=None)
         record = jax.tree.map(lambda a: np.array(a[:count]), jax.device_get(buffers))
         self.seconds_per_step = (time.perf_counter() - began) / count
         if stage.told:
@@ -242,6 +276,8 @@ class _StageRun:
             chain.latest = record.stats
         if warming:
             self.warmup[chain.number].append(record.stats)
+            if record.functionals is not None:
+                self.watched[chain.number].append(record.functionals)
         else:
             chain.records.append(record)
             self._drop_surplus(chain.records)

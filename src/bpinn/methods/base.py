@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from jax import Array
 
 from bpinn.errors import InputError
@@ -34,6 +35,11 @@ class Stage(ABC):
     num_warmup: int
 
     @property
+    def until_good(self) -> bool:
+        """Whether it may end before all steps are done, when a review finds them enough."""
+        return False
+
+    @property
     def steps_per_record(self) -> int:
         """How many of the method's own steps a recorded step is, for people."""
         return 1
@@ -53,6 +59,18 @@ class Stage(ABC):
     def finished(self, state: Any) -> bool:
         """Whether a chain has no more to do before its steps are done."""
         return False
+
+    def pause_after(self, done: int) -> int:
+        """The step after ``done`` at which all chains wait for each other and are reviewed together."""
+        return self.num_steps
+
+    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray, states: list[Any]) -> list[Any] | None:
+        """The states to go on from, or None when there are draws enough.
+
+        ``functionals`` are (chains, steps, functionals): of the steps since the last pause in warm-up, of all draws
+        after it. ``equations`` marks those that are equations.
+        """
+        return states
 
 
 class Method(ABC):

@@ -14,6 +14,7 @@ from blackjax.adaptation.window_adaptation import build_schedule
 from blackjax.mcmc import hmc
 from jax import Array
 
+from bpinn import diagnostics
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
@@ -24,6 +25,10 @@ STARTS = ("anneal", "map", "prior")
 ANNEALED = 0.6  # of warm-up, when the start is annealed; the rest finds the step size
 FEWEST = 20  # positions from which variances are estimated
 MEMORY = 30  # steps over which dual averaging looks back while the noise is annealed
+PILOTS, FEWEST_IN_PILOT = 3, 20  # the end of warm-up, in so many parts after each of which the length is set anew
+FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 4000  # leapfrog steps, where their number is not given
+MOST_GROWN, MOST_SHRUNK = 4.0, 0.5
+LEAST_DRAWS, ROUND, MOST_DRAWS = 200, 50, 2000  # where the number of draws is not given
 
 
 class _State(NamedTuple):
@@ -32,6 +37,7 @@ class _State(NamedTuple):
     mass: Any
     weight: Array  # of the log likelihood, below one while the noise is annealed
     first_weight: Array
+    length: Array  # leapfrog steps of a trajectory
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Hamiltonian(Stage):
             weight = jnp.clip(weight, 1e-12, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(begin.z)
         state = hmc.HMCState(begin.z, prior + weight * begin.log_likelihood, slope + weight * begin.gradient)
-        return _State(state, start, mass, weight, weight)
+        return _State(state, start, mass, weight, weight, jnp.int32(self.settings.first_length))
 
     @staticmethod
     def _log_density(model: Model, data: Any, weight: Array) -> Callable[[Array], Array]:
@@ -107,7 +113,8 @@ class Hamiltonian(Stage):
         log_step_size = jnp.where(warming, state.step_size.log_step_size, state.step_size.log_step_size_avg)
         step_size = jnp.exp(log_step_size)
         log_density = self._log_density(model, data, state.weight)
-        moved, info = self.settings.move(key, state.hmc, log_density, step_size, state.mass.inverse_mass_matrix)
+        mass = state.mass.inverse_mass_matrix
+        moved, info = self.settings.move(key, state.hmc, log_density, step_size, mass, state.length)
         accepted = jnp.nan_to_num(info.acceptance_rate)
         adapted = update_step_size(state.step_size, accepted)
         adapted = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.step_size)
@@ -120,6 +127,38 @@ class Hamiltonian(Stage):
             "step_size": step_size,
             "gradients": jnp.asarray(info.num_integration_steps),
         }
+
+    # --- what is decided between blocks, from all chains together ---
+
+    @property
+    def until_good(self) -> bool:
+        return self.settings.num_draws is None
+
+    def _pilot(self) -> int:
+        """Steps in each of the pilots that warm-up ends with; none if they would be too few to say anything."""
+        begin = self._last_annealed if self.settings.init == "anneal" else self.num_warmup // 2
+        size = (self.num_warmup - begin) // PILOTS
+        return size if self.settings.finds_length and size >= FEWEST_IN_PILOT else 0
+
+    def pause_after(self, done: int) -> int:
+        pilot = self._pilot()
+        if pilot and done < self.num_warmup:
+            pilots_left = min(PILOTS, (self.num_warmup - done - 1) // pilot)
+            return self.num_warmup - pilots_left * pilot
+        if self.until_good:
+            return max(done + ROUND, self.num_warmup + LEAST_DRAWS)
+        return self.num_steps
+
+    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray, states: list[Any]) -> list[Any] | None:
+        if done > self.num_warmup:
+            return None if diagnostics.enough(functionals, equations) else states
+        if done <= self.num_warmup - PILOTS * self._pilot():
+            return states
+        # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
+        # as much as is wanted of it.
+        change = np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
+        length = int(np.clip(round(int(states[0].length) * change), SHORTEST, LONGEST))
+        return [state._replace(length=jnp.int32(length)) for state in states]
 
     @property
     def _last_annealed(self) -> int:
@@ -190,16 +229,29 @@ class Sampler(Method):
     keep: int | None = None
     chains: int = 4
     num_warmup: int = 300
-    num_draws: int = 800
+    num_draws: int | None = None
+
+    @property
+    def finds_length(self) -> bool:
+        """Whether the length of trajectories is found in warm-up."""
+        return False
+
+    @property
+    def first_length(self) -> int:
+        """Leapfrog steps of the first trajectory, for a method that goes by them."""
+        return 0
 
     @abstractmethod
-    def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
+    def move(
+        self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array
+    ) -> Any:
         """One transition: the next state and blackjax's information about it."""
 
     def _check(self) -> None:
         name = type(self).__name__
         check_count(name, "num_warmup", self.num_warmup, 20)
-        check_count(name, "num_draws", self.num_draws, 4)
+        if self.num_draws is not None:
+            check_count(name, "num_draws", self.num_draws, 4)
         check_count(name, "thin", self.thin)
         check_count(name, "chains", self.chains)
         check_count(name, "init_steps", self.init_steps)
@@ -215,5 +267,6 @@ class Sampler(Method):
         return self.keep
 
     def stages(self) -> tuple[Stage, ...]:
-        draws = Hamiltonian(self.num_warmup + self.num_draws, self.num_warmup, self)
+        most = MOST_DRAWS if self.num_draws is None else self.num_draws
+        draws = Hamiltonian(self.num_warmup + most, self.num_warmup, self)
         return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

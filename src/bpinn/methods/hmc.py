@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from blackjax.mcmc import hmc
 from jax import Array
 
 from bpinn.methods.base import check_count, check_number
-from bpinn.methods.hamiltonian import Sampler
+from bpinn.methods.hamiltonian import FIRST_LENGTH, Sampler
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,12 @@ class HMC(Sampler):
     """Hamiltonian Monte Carlo.
 
     Arguments:
-        num_leapfrog: leapfrog steps in a trajectory.
+        num_leapfrog: leapfrog steps in a trajectory; unless given, found in warm-up from how well the chains mix.
         jitter: each trajectory's number of steps is drawn from ``num_leapfrog * (1 ± jitter)``, so that
             no quantity comes back to where it was in every trajectory; 0 keeps it fixed.
         num_warmup: transitions in which the step size is found; they are not kept.
-        num_draws: draws of each chain after warm-up.
+        num_draws: draws of each chain after warm-up; unless given, as many as it takes for the run to be judged good,
+            200 at least and 2,000 at most.
         step_size: the first step size; dual averaging takes it from there.
         target_accept: the acceptance rate that dual averaging aims for.
         mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
@@ -35,15 +37,16 @@ class HMC(Sampler):
 
     Example:
         >>> import bpinn as bp
-        >>> bp.HMC(num_draws=2000).num_leapfrog
-        200
+        >>> bp.HMC.paper().num_leapfrog
+        50
     """
 
-    num_leapfrog: int = 200
+    num_leapfrog: int | None = None
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        check_count("HMC", "num_leapfrog", self.num_leapfrog)
+        if self.num_leapfrog is not None:
+            check_count("HMC", "num_leapfrog", self.num_leapfrog)
         check_number("HMC", "jitter", self.jitter, -1e-9, 1.0)
         self._check()
 
@@ -55,10 +58,19 @@ class HMC(Sampler):
         )
         return replace(settings, **changes)
 
-    def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
-        num_leapfrog: int | Array = self.num_leapfrog
+    @property
+    def finds_length(self) -> bool:
+        return self.num_leapfrog is None
+
+    @property
+    def first_length(self) -> int:
+        return FIRST_LENGTH if self.num_leapfrog is None else self.num_leapfrog
+
+    def move(
+        self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array
+    ) -> Any:
         if self.jitter:
             key, key_length = jax.random.split(key)
-            low, high = (round(self.num_leapfrog * (1.0 + sign * self.jitter)) for sign in (-1, 1))
-            num_leapfrog = jax.random.randint(key_length, (), max(low, 1), high + 1)
-        return hmc.build_kernel()(key, state, log_density, step_size, mass, num_leapfrog)
+            low, high = (jnp.round(length * (1.0 + sign * self.jitter)).astype(int) for sign in (-1, 1))
+            length = jax.random.randint(key_length, (), jnp.maximum(low, 1), high + 1)
+        return hmc.build_kernel()(key, state, log_density, step_size, mass, length)

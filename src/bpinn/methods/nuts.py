@@ -20,12 +20,13 @@ class NUTS(Sampler):
 
     max_tree_depth: int = 10
     num_warmup: int = field(default=500, kw_only=True)
-    num_draws: int = field(default=500, kw_only=True)
     mass: str = field(default="diagonal", kw_only=True)
 
     def __post_init__(self) -> None:
         check_count("NUTS", "max_tree_depth", self.max_tree_depth)
         self._check()
 
-    def move(self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array) -> Any:
+    def move(
+        self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array
+    ) -> Any:
         return nuts.build_kernel()(key, state, log_density, step_size, mass, self.max_tree_depth)
