@@ -116,13 +116,19 @@ def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
 
 
 def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
-    """How many times more than it is a draw should be worth; below one, if it is worth more than is needed."""
+    """How many times more than it is a draw should be worth; below one, if it is worth more than is needed.
+
+    Chains that disagree lower what a draw is worth, but not those on different solutions, between which longer
+    trajectories would not take them.
+    """
     draws = np.asarray(functionals, float)
     moving = np.ptp(draws, axis=(0, 1)) > 0
-    worth = np.asarray(array_stats.ess(draws[..., moving], chain_axis=0, draw_axis=1, method="bulk"))
-    worth = worth / (draws.shape[0] * draws.shape[1])
-    wanted = np.where(equations, WORTH_EQUATION, WORTH)[moving]
-    return float(np.max(np.nan_to_num(wanted / worth, nan=np.inf), initial=0.0))
+    effective = np.zeros(int(moving.sum()))
+    for group in branches(functionals, equations):
+        part = draws[list(group)][..., moving]
+        effective += np.nan_to_num(array_stats.ess(part, chain_axis=0, draw_axis=1, method="bulk"))
+    worth = np.maximum(effective / draws[..., 0].size, 1e-6)
+    return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))
 
 
 @dataclass

@@ -1,0 +1,358 @@
+"""Formula strings: parsed into a small tree from a fixed list of what is allowed, and interpreted; nothing is executed.
+
+Python's own parser reads the text, so precedence and numbers are Python's; the tree it gives is then
+translated node by node. Whatever is not a number, a declared name, an arithmetic operator or a function of the table
+is refused, with the column where it stands.
+"""
+
+import ast
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpinn.errors import InputError
+
+LONGEST, DEEPEST, MOST_NODES, LARGEST_EXPONENT, LARGEST_NUMBER = 1000, 40, 400, 20, 1e30
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., Any], str]] = {
+    # name: number of arguments, function, LaTeX
+    "sin": (1, jnp.sin, r"\sin"), "cos": (1, jnp.cos, r"\cos"), "tan": (1, jnp.tan, r"\tan"),
+    "asin": (1, jnp.arcsin, r"\arcsin"), "acos": (1, jnp.arccos, r"\arccos"), "atan": (1, jnp.arctan, r"\arctan"),
+    "sinh": (1, jnp.sinh, r"\sinh"), "cosh": (1, jnp.cosh, r"\cosh"), "tanh": (1, jnp.tanh, r"\tanh"),
+    "exp": (1, jnp.exp, r"\exp"), "log": (1, jnp.log, r"\log"), "log10": (1, jnp.log10, r"\log_{10}"),
+    "sqrt": (1, jnp.sqrt, r"\sqrt"), "abs": (1, jnp.abs, r"\mathrm{abs}"), "sign": (1, jnp.sign, r"\mathrm{sign}"),
+    "erf": (1, jax.scipy.special.erf, r"\mathrm{erf}"), "sigmoid": (1, jax.nn.sigmoid, r"\mathrm{sigmoid}"),
+    "min": (2, jnp.minimum, r"\min"), "max": (2, jnp.maximum, r"\max"), "atan2": (2, jnp.arctan2, r"\mathrm{atan2}"),
+}  # fmt: skip
+CONSTANTS = {"pi": float(np.pi)}
+OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
+GREEK = {
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+    "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
+    "Sigma", "Upsilon", "Phi", "Psi", "Omega",
+}  # fmt: skip
+MISTAKES = {
+    ast.BitXor: "^ is not a power here; write **", ast.FloorDiv: "// is not known; write /",
+    ast.MatMult: "@ is not known; write *", ast.Mod: "% is not known",
+    ast.Compare: "comparisons are not known; use min, max or sign", ast.BoolOp: "and, or are not known",
+    ast.IfExp: "if is not known; use min, max or sign", ast.Attribute: "a name cannot have a dot",
+    ast.Subscript: "brackets [ ] are not known; use parentheses", ast.Tuple: "a comma may stand only inside a function",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Node:
+    """``kind`` is "number", "name", "neg", an operator or "call"; ``value`` the number or the name."""
+
+    kind: str
+    value: Any = None
+    parts: tuple["Node", ...] = ()
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A formula. ``text`` is as written, ``str(expression)`` its plain form, ``latex`` for print.
+
+    Example:
+        >>> from bpinn.expressions import parse
+        >>> law = parse("0.01*u_xx + k*tanh(u)", ["u", "u_xx", "k"])
+        >>> law.names
+        ('u_xx', 'k', 'u')
+        >>> print(law)
+        0.01*u_xx + k*tanh(u)
+        >>> print(law.latex)
+        0.01 \\, u_{xx} + k \\, \\tanh\\left(u\\right)
+        >>> float(law.evaluate({"u": 0.0, "u_xx": 2.0, "k": 1.0}))
+        0.02
+    """
+
+    text: str
+    tree: Node
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names in it, in the order they come."""
+        found: dict[str, None] = {}
+
+        def visit(node: Node) -> None:
+            if node.kind == "name":
+                found[node.value] = None
+            for part in node.parts:
+                visit(part)
+
+        visit(self.tree)
+        return tuple(found)
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Its value for numbers or arrays, of NumPy or JAX, by name."""
+        return _evaluate(self.tree, values)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """An equation for `Sensors`: a function whose arguments are the names."""
+
+        def equation(*values: Any, **named: Any) -> Any:
+            return self.evaluate(dict(zip(self.names, values, strict=False)) | named)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        equation.__name__ = equation.__qualname__ = name
+        equation.__doc__ = str(self)
+        equation.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in self.names])  # type: ignore[attr-defined]
+        return equation
+
+    def __str__(self) -> str:
+        return _plain(self.tree)
+
+    @property
+    def latex(self) -> str:
+        return _latex(self.tree)
+
+
+def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = "expression") -> Expression:
+    """Read a formula that may use some names: a list of them, or a function that says whether a name is one.
+
+    Raises `InputError` with ``where``, the column, what is wrong and how to mend it.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"{where}: expected a formula as text, got {text!r}")
+    if len(text) > LONGEST:
+        raise InputError(f"{where}: the formula has {len(text)} characters; at most {LONGEST} are allowed")
+    if not text.strip():
+        raise InputError(f"{where}: the formula is empty")
+    return Expression(text, _Reader(text, names, where).read())
+
+
+class _Reader:
+    def __init__(self, text: str, names: Iterable[str] | Callable[[str], bool], where: str):
+        self.text, self.where, self.nodes = text, where, 0
+        self.known = [] if callable(names) else list(names)
+        self.is_name = names if callable(names) else self.known.__contains__
+
+    def fail(self, node: Any, problem: str, offset: int | None = None) -> InputError:
+        offset = getattr(node, "col_offset", 0) if offset is None else offset  # in bytes
+        column = len(self.line.encode()[:offset].decode(errors="ignore"))
+        return self._error(column, problem)
+
+    def _error(self, column: int, problem: str) -> InputError:
+        shown = self.line if len(self.line) <= 100 else None
+        marked = f"\n  {shown}\n  {' ' * column}^" if shown is not None else ""
+        return InputError(f"{self.where}, column {column + 1}: {problem}{marked}")
+
+    def read(self) -> Node:
+        # A formula may go over several lines in a file; columns are then counted in the joined line.
+        self.line = " ".join(self.text.split())
+        if not self.line.isprintable():
+            raise InputError(f"{self.where}: the formula has characters that cannot be printed")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as Python's own advice on "1if x"
+                tree = ast.parse(self.line, mode="eval").body
+        except SyntaxError as error:
+            column = error.offset - 1 if error.offset else len(self.line)  # none where it ends too early
+            hint = "; write ** for a power" if "^" in self.line else ""
+            raise self._error(min(column, len(self.line)), f"this cannot be read as a formula{hint}") from None
+        except (ValueError, RecursionError, MemoryError):
+            raise InputError(f"{self.where}: the formula is nested too deeply or has characters not known") from None
+        return self.translate(tree, 0)
+
+    def translate(self, node: ast.AST, depth: int) -> Node:
+        self.nodes += 1
+        if depth > DEEPEST:
+            raise self.fail(node, f"the formula is nested more than {DEEPEST} deep; write it in parts")
+        if self.nodes > MOST_NODES:
+            raise self.fail(node, f"the formula has more than {MOST_NODES} parts")
+        if isinstance(node, ast.Constant):
+            return Node("number", self.number(node))
+        if isinstance(node, ast.Name):
+            return self.name(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            inner = self.translate(node.operand, depth + 1)
+            return Node("neg", parts=(inner,)) if isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            return self.chain(node, depth)
+        if isinstance(node, ast.Call):
+            return self.call(node, depth)
+        kind = type(node.op) if isinstance(node, ast.BinOp | ast.UnaryOp) else type(node)
+        problem = MISTAKES.get(kind, f"{kind.__name__.lower()} is not allowed in a formula")
+        raise self.fail(node, problem, node.left.end_col_offset if isinstance(node, ast.BinOp) else None)
+
+    def chain(self, node: ast.BinOp, depth: int) -> Node:
+        """A run of operators that lean to the left, such as a sum of many terms: a deep tree that is not nested."""
+        spine = [node]
+        while isinstance(spine[-1].left, ast.BinOp) and type(spine[-1].left.op) in OPERATORS:
+            spine.append(spine[-1].left)
+            self.nodes += 1
+        result = self.translate(spine[-1].left, depth + 1)
+        for binary in reversed(spine):
+            operator = OPERATORS[type(binary.op)]
+            right = self.translate(binary.right, depth + 1)
+            if operator == "**":
+                self.check_exponent(binary.right, right)
+            result = Node(operator, parts=(result, right))
+        return result
+
+    def number(self, node: ast.Constant) -> float | int:
+        value = node.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.fail(node, f"{type(value).__name__} {str(value)[:20]!r} is not a number")
+        if not abs(value) <= LARGEST_NUMBER:
+            raise self.fail(node, f"a number may be at most {LARGEST_NUMBER:g}")
+        return value if isinstance(value, int) and abs(value) <= 2**31 else float(value)
+
+    def name(self, node: ast.Name) -> Node:
+        if node.id in CONSTANTS:
+            return Node("name", node.id)
+        if self.is_name(node.id):
+            return Node("name", node.id)
+        if node.id in FUNCTIONS:
+            raise self.fail(node, f"{node.id} is a function; write {node.id}(...)")
+        close = difflib.get_close_matches(node.id, [*self.known, *FUNCTIONS, *CONSTANTS], 1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(self.known) or 'none'}"
+        raise self.fail(node, f"the name {node.id[:40]!r} is not declared{hint}")
+
+    def call(self, node: ast.Call, depth: int) -> Node:
+        if not isinstance(node.func, ast.Name):
+            raise self.fail(node, "only a function of the list can be called")
+        name = node.func.id
+        if name not in FUNCTIONS:
+            close = difflib.get_close_matches(name, FUNCTIONS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(FUNCTIONS)}"
+            what = "a name, not a function; write * to multiply" if self.is_name(name) else f"not a function; {hint}"
+            raise self.fail(node, f"{name[:40]!r} is {what}")
+        wanted = FUNCTIONS[name][0]
+        starred = any(isinstance(a, ast.Starred) for a in node.args)
+        if node.keywords or starred or len(node.args) != wanted:
+            raise self.fail(node, f"{name} takes {wanted} argument{'s' if wanted > 1 else ''}, got {len(node.args)}")
+        return Node("call", name, tuple(self.translate(a, depth + 1) for a in node.args))
+
+    def check_exponent(self, at: ast.AST, exponent: Node) -> None:
+        inner = exponent.parts[0] if exponent.kind == "neg" else exponent
+        if inner.kind == "number" and abs(inner.value) > LARGEST_EXPONENT:
+            raise self.fail(at, f"an exponent may be at most {LARGEST_EXPONENT}")
+
+
+def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
+    if node.kind == "number":
+        return node.value
+    if node.kind == "name":
+        return CONSTANTS[node.value] if node.value in CONSTANTS and node.value not in values else values[node.value]
+    parts = [_evaluate(part, values) for part in node.parts]
+    if node.kind == "call":
+        return FUNCTIONS[node.value][1](*parts)
+    if node.kind == "neg":
+        return -parts[0]
+    a, b = parts
+    if all(isinstance(part, int | float) for part in parts):
+        # Constants among themselves are worked out in double precision, where nothing raises.
+        a = np.float64(a)
+        b = b if node.kind == "**" and isinstance(b, int) else np.float64(b)
+    with np.errstate(all="ignore"):
+        if node.kind == "+":
+            return a + b
+        if node.kind == "-":
+            return a - b
+        if node.kind == "*":
+            return a * b
+        if node.kind == "/":
+            return a / b
+        return a**b
+
+
+def _number(value: float | int) -> str:
+    return f"{value:.10g}"
+
+
+def _wrapped(node: Node, text: str, inside: int, strict: bool) -> str:
+    """``text`` of ``node``, in parentheses where it binds less tightly than what it stands in."""
+    own = PRECEDENCE.get(node.kind, 9)
+    return f"({text})" if own < inside or (strict and own == inside) else text
+
+
+def _plain(node: Node) -> str:
+    if node.kind == "number":
+        return _number(node.value)
+    if node.kind == "name":
+        return str(node.value)
+    if node.kind == "call":
+        return f"{node.value}({', '.join(_plain(part) for part in node.parts)})"
+    own = PRECEDENCE[node.kind]
+    if node.kind == "neg":
+        return "-" + _wrapped(node.parts[0], _plain(node.parts[0]), own, False)
+    left, right = node.parts
+    power = node.kind == "**"
+    spaced = f" {node.kind} " if own == 1 else node.kind
+    first = _wrapped(left, _plain(left), own, power)
+    # "2**-x" is right as it stands; otherwise what comes second needs parentheses if it binds as tightly.
+    second = _plain(right) if power and right.kind == "neg" else _wrapped(right, _plain(right), own, not power)
+    return first + spaced + second
+
+
+def _latex_name(name: str) -> str:
+    stem, _, index = name.partition("_")
+
+    def word(text: str) -> str:
+        if text in GREEK:
+            return "\\" + text
+        return text if len(text) == 1 else rf"\mathrm{{{text}}}"
+
+    if name == "pi":
+        return r"\pi"
+    index = index.replace("_", "")
+    if not stem:
+        return word(index)
+    plain = index if index.isdigit() or (len(set(index)) <= 3 and len(index) <= 4) else rf"\mathrm{{{index}}}"
+    return word(stem) + (f"_{{{plain}}}" if index else "")
+
+
+def _latex(node: Node) -> str:
+    if node.kind == "number":
+        text = _number(node.value)
+        if "e" in text:
+            mantissa, exponent = text.split("e")
+            power = f"10^{{{int(exponent)}}}"
+            return power if mantissa == "1" else rf"{mantissa} \times {power}"
+        return text
+    if node.kind == "name":
+        return _latex_name(node.value)
+    if node.kind == "call":
+        parts = ", ".join(_latex(part) for part in node.parts)
+        if node.value == "sqrt":
+            return rf"\sqrt{{{parts}}}"
+        if node.value == "abs":
+            return rf"\left|{parts}\right|"
+        return rf"{FUNCTIONS[node.value][2]}\left({parts}\right)"
+    own = PRECEDENCE[node.kind]
+    if node.kind == "neg":
+        return "-" + _bracketed(node.parts[0], own, False)
+    left, right = node.parts
+    if node.kind == "/":
+        return rf"\frac{{{_latex(left)}}}{{{_latex(right)}}}"
+    if node.kind == "**":
+        return f"{_bracketed(left, own, True)}^{{{_latex(right)}}}"
+    if node.kind == "*":
+        between = r" \cdot " if right.kind == "number" or _begins_with_digit(right) else r" \, "
+        return _bracketed(left, own, False) + between + _bracketed(right, own, False)
+    return f"{_bracketed(left, own, False)} {node.kind} {_bracketed(right, own, node.kind == '-')}"
+
+
+def _begins_with_digit(node: Node) -> bool:
+    while node.kind in ("*", "**", "+", "-"):
+        node = node.parts[0]
+    return node.kind == "number"
+
+
+def _bracketed(node: Node, inside: int, strict: bool) -> str:
+    own = 9 if node.kind == "/" else PRECEDENCE.get(node.kind, 9)  # a fraction needs no brackets, but under a power
+    own = 2 if node.kind == "/" and inside == PRECEDENCE["**"] else own
+    if node.kind == "number" and node.value < 0:
+        own = 3
+    text = _latex(node)
+    return rf"\left({text}\right)" if own < inside or (strict and own == inside) or node.kind == "neg" else text

@@ -1,0 +1,243 @@
+"""Formula strings: the value is Python's, the printed forms say the same, and nothing but arithmetic gets in."""
+
+import contextlib
+import inspect
+import string
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from matplotlib.mathtext import MathTextParser
+from scipy.special import erf
+
+import bpinn as bp
+from bpinn.expressions import FUNCTIONS, LONGEST, parse
+
+NAMES = ("u", "u_x", "u_xx", "k", "x", "nu", "k_rate", "u_2")
+VALUES = {"u": 0.7, "u_x": 0.3, "u_xx": -0.4, "k": 1.3, "x": 0.6, "nu": 0.2, "k_rate": 2.0, "u_2": -1.1}
+# What the functions are, from another library; eval is the test's oracle, never the program's.
+ORACLE = {
+    name: getattr(np, {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}.get(name, name), None)
+    for name in FUNCTIONS
+} | {"erf": erf, "sigmoid": lambda v: 1 / (1 + np.exp(-v)), "min": np.minimum, "max": np.maximum, "pi": np.pi}
+
+numbers = st.one_of(st.integers(0, 9).map(str), st.floats(0.01, 50).map(lambda v: f"{v:.4g}"))
+leaves = st.one_of(numbers, st.sampled_from((*NAMES, "pi")))
+
+
+def grow(inner):
+    one, two = [f for f, (n, *_) in FUNCTIONS.items() if n == 1], [f for f, (n, *_) in FUNCTIONS.items() if n == 2]
+    return st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", " + ", " - "]), inner).map("".join),
+        st.tuples(inner, st.integers(-3, 4)).map(lambda t: f"({t[0]})**{t[1]}"),
+        inner.map(lambda t: f"({t})"),
+        inner.map(lambda t: f"-{t}"),
+        st.tuples(st.sampled_from(one), inner).map(lambda t: f"{t[0]}({t[1]})"),
+        st.tuples(st.sampled_from(two), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+    )
+
+
+formulas = st.recursive(leaves, grow, max_leaves=12).filter(lambda t: len(t) < LONGEST)
+
+
+def same(a, b):
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(formulas)
+def test_the_value_is_pythons_and_the_printed_forms_mean_the_same(text):
+    try:
+        found = parse(text, NAMES)
+    except bp.InputError as error:  # the caps, nothing else
+        said = str(error)
+        found = None
+    if found is None:
+        assert any(words in said for words in ("nested", "parts", "exponent"))
+        return
+    values = {name: np.float64(v) for name, v in VALUES.items()}
+    with np.errstate(all="ignore"), jax.enable_x64(True):
+        try:
+            expected = eval(text, {"__builtins__": {}}, ORACLE | values)
+        except (ZeroDivisionError, OverflowError):
+            expected = None  # of Python's own numbers
+        value = found.evaluate(values)
+        if expected is not None and np.isfinite(expected):
+            same(value, expected)
+        again = parse(str(found), NAMES)
+        assert str(again) == str(found)
+        if np.isfinite(value) and all(len(f"{float(n):.10g}") < 10 for n in VALUES.values()):
+            same(again.evaluate(values), value)
+    MathTextParser("path").parse(f"${found.latex}$")
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_texts_are_read_or_refused():
+    _refuse_or_read(100_000)
+
+
+def test_any_text_is_read_or_refused():
+    _refuse_or_read(3000)
+
+
+def _refuse_or_read(count):
+    """Pieces of formulas and of Python, put together at random: our own error or an expression, within two seconds."""
+    rng = np.random.default_rng(0)
+    python = (
+        "lambda|import os|__import__('os')|__class__|if|else|for|in|not|and|None|True|1j|'a'|f'{x}'|yield|await|:=|..."
+    )
+    odd = [
+        "(((",
+        ")))",
+        "---",
+        "**",
+        "//",
+        "**9",
+        "e9",
+        "1e999",
+        "0x",
+        "1_000",
+        "é",
+        "\u202e",
+        "\x00",
+        "\ud800",
+        "𝑥",
+        "∞",
+    ]
+    pieces = [*NAMES, *FUNCTIONS, *string.printable, *python.split("|"), *odd]
+    slowest = 0.0
+    for _ in range(count):
+        text = "".join(rng.choice(pieces, rng.integers(1, 30)))
+        started = time.perf_counter()
+        with contextlib.suppress(bp.InputError):
+            found = parse(text, NAMES)
+            str(found), found.latex, found.names
+        slowest = max(slowest, time.perf_counter() - started)
+    assert slowest < 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("u^2", "column 2: ^ is not a power here; write **"),
+        ("u**2.5**", "column 9: this cannot be read as a formula"),
+        ("(u + k", "column 1: this cannot be read"),
+        ("", "the formula is empty"),
+        ("f(u)", "column 1: 'f' is not a function; known are sin"),
+        ("tanhh(u)", "'tanhh' is not a function; did you mean 'tanh'?"),
+        ("u(2)", "'u' is a name, not a function; write * to multiply"),
+        ("2*tanh", "column 3: tanh is a function; write tanh(...)"),
+        ("k*ux", "column 3: the name 'ux' is not declared; did you mean 'u_x'?"),
+        ("zz", "the name 'zz' is not declared; known are u, u_x"),
+        ("u.real", "a name cannot have a dot"),
+        ("u[0]", "brackets [ ] are not known"),
+        ("__import__('os').system('true')", "only a function of the list can be called"),
+        ("(lambda: u)()", "only a function of the list can be called"),
+        ("lambda: u", "lambda is not allowed in a formula"),
+        ("u if x else k", "if is not known"),
+        ("u < 1", "comparisons are not known"),
+        ("not u", "not is not allowed"),
+        ("u and k", "and, or are not known"),
+        ("1j*u", "complex '1j' is not a number"),
+        ("'a'", "str 'a' is not a number"),
+        ("True", "bool 'True' is not a number"),
+        ("u**21", "column 4: an exponent may be at most 20"),
+        ("u**-21", "an exponent may be at most 20"),
+        ("1e31", "a number may be at most 1e+30"),
+        ("9" * 400, "a number may be at most 1e+30"),
+        ("sin(u, x)", "sin takes 1 argument, got 2"),
+        ("max(u)", "max takes 2 arguments, got 1"),
+        ("sin(*u)", "sin takes 1 argument"),
+        ("sin(u, x=1)", "sin takes 1 argument"),
+        ("u, x", "a comma may stand only inside a function"),
+        ("[u]", "list is not allowed"),
+        ("u = 1", "cannot be read as a formula"),
+        ("u; k", "cannot be read as a formula"),
+        ("u//2", "// is not known; write /"),
+        ("u @ k", "@ is not known"),
+        ("~u", "invert is not allowed"),
+        ("u\x07", "characters that cannot be printed"),
+        ("x" * 1001, "1001 characters; at most 1000"),
+        ("u" + "+u" * 300, "more than 400 parts"),
+        ("-" * 60 + "u", "nested more than 40 deep"),
+        ("sin(" * 45 + "u" + ")" * 45, "nested more than 40 deep"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_column(text, words):
+    with pytest.raises(bp.InputError) as caught:
+        parse(text, NAMES, "equations.f")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("equations.f")
+
+
+def test_the_mark_stands_under_the_fault():
+    with pytest.raises(bp.InputError) as caught:
+        parse("é + u_t", ["é", "u"], "equations.f")  # é is two bytes
+    lines = str(caught.value).splitlines()
+    assert lines[1].index("u_t") == lines[2].index("^")
+
+
+def test_a_formula_may_go_over_lines():
+    assert str(parse("u\n  + k", NAMES)) == "u + k"
+
+
+def test_a_name_hides_no_constant():
+    assert float(parse("2*pi", []).evaluate({})) == pytest.approx(2 * np.pi)
+
+
+def test_text_only():
+    with pytest.raises(bp.InputError, match="expected a formula as text, got 3"):
+        parse(3, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("0.01*u_xx + k*tanh(u)", r"0.01 \, u_{xx} + k \, \tanh\left(u\right)"),
+        ("-(u + 1)**2/nu", r"\frac{-\left(u + 1\right)^{2}}{\nu}"),
+        ("1e-12*k_rate", r"10^{-12} \, k_{\mathrm{rate}}"),
+        ("2.5e12*u_2", r"2.5 \times 10^{12} \, u_{2}"),
+        ("sqrt(abs(u))", r"\sqrt{\left|u\right|}"),
+        ("u - (k - x)", r"u - \left(k - x\right)"),
+    ],
+)
+def test_mathematics_for_print(text, latex):
+    assert parse(text, NAMES).latex == latex
+
+
+def test_an_expression_is_an_equation():
+    """The same posterior as with the function written in Python, its gradient too."""
+
+    def law(u, u_xx, k):
+        return 0.01 * u_xx + k * jnp.tanh(u) ** 3
+
+    text = parse("0.01*u_xx + k*tanh(u)**3", ["u", "u_xx", "k"]).function("f")
+    assert list(inspect.signature(text).parameters) == ["u_xx", "k", "u"]
+    x = np.linspace(-1, 1, 7)
+
+    def posterior(equation):
+        return bp.Posterior(
+            bp.Problem(
+                domain={"x": (-1.0, 1.0)},
+                fields={"u": bp.MLP(hidden=(5,))},
+                unknowns={"k": dist.Normal(0.0, 1.0)},
+                sensors={"f": bp.Sensors(equation, {"x": x}, np.sin(x), noise=0.1)},
+            )
+        )
+
+    ours, theirs = posterior(text), posterior(law)
+    z = ours.sample_prior(jax.random.key(0), 1)[0]
+    np.testing.assert_allclose(ours.log_density(z), theirs.log_density(z), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(ours.log_density)(z), jax.grad(theirs.log_density)(z), rtol=1e-4, atol=1e-4)
+
+
+def test_whole_powers_have_derivatives_at_zero():
+    square = parse("u**2", ["u"]).function("square")
+    assert float(jax.grad(square)(0.0)) == 0.0
+    assert float(jax.grad(jax.grad(square))(0.0)) == 2.0
