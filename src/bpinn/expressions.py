@@ -241,7 +241,7 @@ class _Reader:
 
 def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
     if node.kind == "number":
-        return node.value
+        return float(node.value)
     if node.kind == "name":
         return CONSTANTS[node.value] if node.value in CONSTANTS and node.value not in values else values[node.value]
     parts = [_evaluate(part, values) for part in node.parts]
@@ -250,10 +250,10 @@ def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
     if node.kind == "neg":
         return -parts[0]
     a, b = parts
-    if all(isinstance(part, int | float) for part in parts):
-        # Constants among themselves are worked out in double precision, where nothing raises.
-        a = np.float64(a)
-        b = b if node.kind == "**" and isinstance(b, int) else np.float64(b)
+    if isinstance(a, float) and isinstance(b, float):
+        a = np.float64(a)  # constants among themselves: there nothing raises
+    if node.kind == "**":
+        b = _whole(node.parts[1], b)
     with np.errstate(all="ignore"):
         if node.kind == "+":
             return a + b
@@ -264,6 +264,12 @@ def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
         if node.kind == "/":
             return a / b
         return a**b
+
+
+def _whole(exponent: Node, value: Any) -> Any:
+    """A whole exponent as an integer: its power has derivatives at zero, and a value below it."""
+    inner = exponent.parts[0] if exponent.kind == "neg" else exponent
+    return int(value) if inner.kind == "number" and isinstance(inner.value, int) else value
 
 
 def _number(value: float | int) -> str:
