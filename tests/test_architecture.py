@@ -14,7 +14,7 @@ ORDER = [
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
     "sampling", "progress",
-    "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot", "expressions",
+    "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot", "expressions", "tables",
 ]  # fmt: skip
 
 

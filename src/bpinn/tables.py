@@ -1,0 +1,152 @@
+"""Readings from files: CSV with a header, NumPy archives, Parquet. Every message names file, line and column."""
+
+import csv
+import io
+import math
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from bpinn.errors import InputError
+
+LARGEST = 200 * 2**20  # bytes
+DELIMITERS = (",", ";", "\t")
+UNIT = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\])]*)[\])]\s*$")
+
+
+def read_table(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
+    """The columns of a table as float arrays, by name; units in brackets are left out of names.
+
+    ``shown`` is what to call the file in messages.
+    """
+    shown = str(path) if shown is None else shown
+    try:
+        if not path.is_file():
+            raise InputError(f"{shown}: there is no such file")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise InputError(f"{shown}: {size / 2**20:.0f} MiB are more than the {LARGEST / 2**20:.0f} that are read")
+        readers = {".npz": _read_npz, ".parquet": _read_parquet}
+        columns = readers.get(path.suffix.lower(), _read_csv)(path, shown)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror or error}") from None
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{shown}: columns differ in length: {', '.join(f'{n} {c}' for n, c in lengths.items())}")
+    if not columns or not next(iter(lengths.values())):
+        raise InputError(f"{shown}: there are no readings in it")
+    for name, values in columns.items():
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise InputError(f"{shown}: column {name!r}: row {wrong[0] + 1} is {values[wrong[0]]}; leave such rows out")
+    return columns
+
+
+def _name(header: str) -> str:
+    """A column's name without its unit: ``x [m]`` is ``x``."""
+    found = UNIT.match(header.strip())
+    return found["name"].strip() if found and found["name"].strip() else header.strip()
+
+
+def _unique(headers: list[str], shown: str) -> list[str]:
+    names = [_name(header) for header in headers]
+    for i, name in enumerate(names):
+        if not name:
+            raise InputError(f"{shown}: line 1: column {i + 1} has no name")
+        if name in names[:i]:
+            raise InputError(f"{shown}: line 1: the column {name!r} is there twice")
+    return names
+
+
+def _read_csv(path: Path, shown: str) -> dict[str, np.ndarray]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{shown}: byte {error.start + 1} is not UTF-8 text; save the file as UTF-8 CSV") from None
+    if "\0" in text:
+        raise InputError(f"{shown}: this is not a text file; wanted is CSV, .npz or .parquet")
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
+    if not lines:
+        raise InputError(f"{shown}: the file is empty; wanted is a line of column names, then the readings")
+    first = lines[0][1]
+    delimiter = max(DELIMITERS, key=first.count)
+    names = _unique(_cells(first, delimiter, lines[0][0], shown), shown)
+    if all(_is_number(name, delimiter) for name in names):
+        raise InputError(f"{shown}: line {lines[0][0]} has numbers only; wanted is a line of column names first")
+    rows = []
+    for number, line in lines[1:]:
+        cells = _cells(line, delimiter, number, shown)
+        if len(cells) != len(names):
+            raise InputError(f"{shown}: line {number} has {len(cells)} cells, where the first line names {len(names)}")
+        rows.append([_value(cell, delimiter, shown, number, name) for cell, name in zip(cells, names, strict=True)])
+    table = np.array(rows, float).reshape(len(rows), len(names))
+    return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def _cells(line: str, delimiter: str, number: int, shown: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter, strict=True))]
+    except (csv.Error, StopIteration) as error:
+        raise InputError(f"{shown}: line {number} cannot be read: {error}") from None
+
+
+def _decimal(cell: str, delimiter: str) -> str:
+    """With a decimal comma, where commas do not part cells."""
+    return cell.replace(",", ".") if delimiter != "," and cell.count(",") == 1 and "." not in cell else cell
+
+
+def _is_number(cell: str, delimiter: str) -> bool:
+    try:
+        float(_decimal(cell, delimiter))
+    except ValueError:
+        return False
+    return True
+
+
+def _value(cell: str, delimiter: str, shown: str, line: int, name: str) -> float:
+    where = f"{shown}: line {line}, column {name!r}"
+    if not cell:
+        raise InputError(f"{where}: the cell is empty; fill it, or leave the line out")
+    if "_" in cell or not _is_number(cell, delimiter):
+        raise InputError(f"{where}: {cell[:40]!r} is not a number")
+    value = float(_decimal(cell, delimiter))
+    if not math.isfinite(value):
+        raise InputError(f"{where}: {cell[:40]!r} is not a finite number; leave the line out")
+    return value
+
+
+def _read_npz(path: Path, shown: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {_name(name): np.asarray(archive[name]) for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise InputError(f"{shown}: cannot be read as a NumPy archive without pickle: {error}") from None
+    for name, array in arrays.items():
+        if array.ndim != 1 or array.dtype.kind not in "fiu":
+            raise InputError(
+                f"{shown}: {name!r} has shape {array.shape} and type {array.dtype}; wanted is a row of real numbers"
+            )
+    return {name: array.astype(float) for name, array in arrays.items()}
+
+
+def _read_parquet(path: Path, shown: str) -> dict[str, np.ndarray]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(f"{shown}: reading Parquet needs pyarrow; pip install pyarrow, or save as CSV") from None
+    try:
+        table = parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"{shown}: cannot be read as Parquet: {error}") from None
+    names = _unique(list(table.column_names), shown)
+    columns = {}
+    for name, column in zip(names, table.columns, strict=True):
+        if column.null_count:
+            raise InputError(f"{shown}: column {name!r} has {column.null_count} missing values; leave those rows out")
+        try:
+            columns[name] = np.asarray(column.to_numpy(), float)
+        except (ValueError, TypeError):
+            raise InputError(f"{shown}: column {name!r} has type {column.type}; wanted are numbers") from None
+    return columns

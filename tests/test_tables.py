@@ -1,0 +1,106 @@
+"""Files of readings: what is read, and what is said of what cannot be."""
+
+import numpy as np
+import pytest
+
+import bpinn as bp
+from bpinn.tables import read_table
+
+PLAIN = "x,value\n0.0,1.5\n1,-2e-3\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        "x;value\n0.0;1.5\n1;-2e-3\n",
+        "x\tvalue\n0.0\t1.5\n1\t-2e-3",
+        "x [m],value [mol/l]\n0.0,1.5\n1,-2e-3\n",
+        "x (m) , value\n 0.0 , 1.5\n1,-2e-3\n",
+        "\ufeffx,value\r\n0.0,1.5\r\n1,-2e-3\r\n",
+        "# measured on Tuesday\nx,value\n\n0.0,1.5\n# a break\n1,-2e-3\n",
+        '"x","value"\n"0.0","1.5"\n1,-2e-3\n',
+        "x;value\n0,0;1,5\n1;-0,002\n",
+    ],
+)
+def test_tables_are_read(tmp_path, text):
+    path = tmp_path / "data.csv"
+    path.write_bytes(text.encode())
+    columns = read_table(path)
+    assert list(columns) == ["x", "value"]
+    np.testing.assert_array_equal(columns["x"], [0.0, 1.0])
+    np.testing.assert_array_equal(columns["value"], [1.5, -2e-3])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the file is empty"),
+        ("# only this\n", "the file is empty"),
+        ("x,value\n", "there are no readings"),
+        ("0.0,1.5\n1.0,2.5\n", "line 1 has numbers only"),
+        ("x,value\n0.0\n", "line 2 has 1 cells, where the first line names 2"),
+        ("x,value\n0.0,1,2\n", "line 2 has 3 cells"),
+        ("x,value\n0.0,\n", "line 2, column 'value': the cell is empty"),
+        ("x,value\n0,1\n\nabc,1\n", "line 4, column 'x': 'abc' is not a number"),
+        ("x,value\n0,nan\n", "line 2, column 'value': 'nan' is not a finite number"),
+        ("x,value\n0,1_0\n", "'1_0' is not a number"),
+        ("x,value\n1e999,1\n", "not a finite number"),
+        ("x,x\n0,1\n", "the column 'x' is there twice"),
+        ("x,x [m]\n0,1\n", "the column 'x' is there twice"),
+        ("x,\n0,1\n", "column 2 has no name"),
+        ('x,value\n"0,1\n', "line 2 cannot be read"),
+        ("x,value\n0,\x00\n", "not a text file"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path, text, words):
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.raises(bp.InputError) as caught:
+        read_table(path, "data.csv")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("data.csv: ")
+
+
+def test_other_text_and_no_file(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes("x,größe\n0,1\n".encode("latin-1"))
+    with pytest.raises(bp.InputError, match="byte 5 is not UTF-8"):
+        read_table(path)
+    with pytest.raises(bp.InputError, match="no such file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(bp.InputError, match="no such file"):
+        read_table(tmp_path)
+
+
+def test_archives(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.arange(3), value=np.ones(3, np.float32))
+    np.testing.assert_array_equal(read_table(path)["x"], [0.0, 1.0, 2.0])
+    np.savez(path, x=np.arange(3), value=np.ones(2))
+    with pytest.raises(bp.InputError, match="differ in length: x 3, value 2"):
+        read_table(path)
+    np.savez(path, x=np.ones((2, 2)))
+    with pytest.raises(bp.InputError, match=r"shape \(2, 2\)"):
+        read_table(path)
+    np.savez(path, x=np.array([{}], dtype=object))
+    with pytest.raises(bp.InputError, match="without pickle"):
+        read_table(path)
+    np.savez(path, x=np.array([0.0, np.inf]))
+    with pytest.raises(bp.InputError, match="row 2 is inf"):
+        read_table(path)
+    path.write_bytes(b"not an archive")
+    with pytest.raises(bp.InputError, match="NumPy archive"):
+        read_table(path)
+
+
+def test_parquet_needs_its_library(tmp_path):
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(bp.InputError, match=r"pyarrow|cannot be read as Parquet"):
+        read_table(path)
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"x [m]": [0.0, 1.0], "value": [1, 2]}), path)
+    np.testing.assert_array_equal(read_table(path)["x"], [0.0, 1.0])
