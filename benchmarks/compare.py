@@ -68,7 +68,7 @@ PEERS = [
     Peer("tfp_xla", "TFP HMC, XLA", "tfp", "tfp_hmc.py", "xla", setups=("one", "all", "trust")),
     Peer("tfp_graph", "TFP HMC, graph", "tfp", "tfp_hmc.py", "graph", quick=(5, 10)),
     Peer("numpyro_hmc", "NumPyro HMC", "numpyro", "numpyro_mcmc.py", "hmc", setups=("one", "all", "trust")),
-    Peer("numpyro_nuts", "NumPyro NUTS", "numpyro", "numpyro_mcmc.py", "nuts", 500, 500, (10, 10)),
+    Peer("numpyro_nuts", "NumPyro NUTS", "numpyro", "numpyro_mcmc.py", "nuts", 250, 250, (10, 10)),
     Peer("blackjax_hmc", "BlackJAX HMC", "blackjax", "blackjax_hmc.py", setups=("one", "all", "trust")),
     Peer("jno", "jNO HMC", "jno", "jno_hmc.py"),
     Peer("torch_hmc", "PyTorch HMC", "torch", "torch_hmc.py", "", 100, 200, (5, 10)),

@@ -13,7 +13,7 @@ ORDER = [
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
-    "sampling", "progress",
+    "checkpoint", "sampling", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot", "expressions", "tables",
 ]  # fmt: skip
 

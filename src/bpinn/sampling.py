@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.errors import InputError
 from bpinn.methods import Method
-from bpinn.methods.base import Record, Stage
+from bpinn.methods.base import ENOUGH, Record, Stage
 from bpinn.posterior import Model, Posterior, equations_among
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
@@ -38,12 +39,15 @@ traces = 0  # how often a block was traced, watched by a test
 
 @partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
 def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> Any:
-    return stage.init(model, data, key, previous)
+    # Without weak types, which a state that comes from a file would not have either.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), stage.init(model, data, key, previous))
 
 
-@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
-def _block(stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array) -> Any:
-    """``count`` steps from step ``first``; records beyond ``count`` are not to be read."""
+@partial(jax.jit, static_argnames=("stage", "model", "size"), compiler_options=COMPILER_OPTIONS)
+def _block(
+    stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array, *, size: int
+) -> Any:
+    """``count`` steps from step ``first``, at most ``size``; records beyond ``count`` are not to be read."""
     global traces
     traces += 1
 
@@ -51,7 +55,7 @@ def _block(stage: Stage, model: Model, data: Any, state: Any, key: Array, first:
         return stage.step(model, data, state, jax.random.fold_in(key, step), step)
 
     shapes = jax.eval_shape(one, state, first)[1]
-    buffers = jax.tree.map(lambda s: jnp.zeros((BLOCK_STEPS, *s.shape), s.dtype), shapes)
+    buffers = jax.tree.map(lambda s: jnp.zeros((size, *s.shape), s.dtype), shapes)
 
     def body(i: Array, carry: Any) -> Any:
         state, buffers = carry
@@ -114,8 +118,12 @@ def run(
     chains: int,
     cores: int | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
+    checkpoint: Checkpoint | None = None,
 ) -> Draws:
-    """Run every stage of a method; on Ctrl-C keep the draws that are done, or draw from what is fitted so far."""
+    """Run every stage of a method; on Ctrl-C keep the draws that are done, or draw from what is fitted so far.
+
+    With a checkpoint each block goes to disk, and what is there is taken up.
+    """
     model, data = posterior.model.compiled(), posterior.data
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(chains)]
     positions: list[Any] = [None] * chains
@@ -133,7 +141,10 @@ def run(
             started = time.perf_counter()
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
             equations = equations_among(posterior.problem)
-            state = _StageRun(stage, model, data, equations, work, method.kept if last else 0, pool, report, double)
+            kept = method.kept if last else 0
+            state = _StageRun(stage, model, data, equations, work, kept, pool, report, double)
+            if checkpoint is not None:
+                state.take_up(checkpoint, number, positions)
             try:
                 state.compile(positions)
             except KeyboardInterrupt:
@@ -159,6 +170,21 @@ def run(
     draws = state.gather()
     draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted
     return draws
+
+
+def _arrays_of(record: Record, count: int) -> dict[str, np.ndarray]:
+    """A block's records as arrays by name, for a file."""
+    arrays = {"count": np.array(count)} | {f"stats/{name}": values for name, values in record.stats.items()}
+    for name in ("z", "functionals"):
+        value = getattr(record, name)
+        if value is not None:
+            arrays[name] = value
+    return arrays
+
+
+def _record_of(arrays: dict[str, np.ndarray]) -> Record:
+    stats = {name.removeprefix("stats/"): values for name, values in arrays.items() if name.startswith("stats/")}
+    return Record(arrays.get("z"), arrays.get("functionals"), stats)
 
 
 def _joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -187,16 +213,44 @@ class _StageRun:
         self.stage, self.model, self.data, self.equations, self.double = stage, model, data, equations, double
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
-        self.watched: list[list[np.ndarray]] = [[] for _ in chains]  # functionals of warm-up since the last pause
+        # Functionals of all steps, with the step after each block, for reviews.
+        self.watched: list[list[tuple[int, np.ndarray]]] = [[] for _ in chains]
+        self.reviewed = 0  # the last pause
         self.pause = stage.pause_after(0)
         self.warmed = 0.0  # when the last chain was through its warm-up
+        self.folders: list[ChainFolder] = []
         self.seconds_per_step = 0.0
+
+    def take_up(self, checkpoint: Checkpoint, number: int, positions: Sequence[Any]) -> None:
+        """Go on from what is on disk, and write there from now on."""
+        self.folders = [checkpoint.chain(number, chain.number) for chain in self.chains]
+        init = partial(self.stage.init, self.model, self.data)
+        structure = jax.tree.structure(jax.eval_shape(init, self.chains[0].key, positions[0]))
+        for chain in self.chains:
+            done, leaves, blocks = checkpoint.restore(number, chain.number)
+            if not done:
+                continue
+            for first, arrays in blocks:
+                self._keep(chain, _record_of(arrays), first + int(arrays["count"]))
+            chain.state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
+            chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
+        # The last pause that all have come to: those that are still there have not heard what was said at it.
+        slowest = min(chain.done for chain in self.chains)
+        while self.pause <= slowest and self.pause < self.stage.num_steps:
+            self._review()
 
     def compile(self, positions: Sequence[Any]) -> None:
         """Compile in one thread, on a block of no steps, before the chains' threads start."""
         first = self.chains[0]
-        first.state = _init(self.stage, self.model, self.data, first.key, positions[0])
-        _block(self.stage, self.model, self.data, first.state, first.key, jnp.int32(0), jnp.int32(0))
+        if all(chain.finished for chain in self.chains):
+            return
+        if first.state is None:
+            first.state = _init(self.stage, self.model, self.data, first.key, positions[0])
+        self._run_block(first, 0)
+
+    def _run_block(self, chain: Chain, count: int) -> Any:
+        numbers = jnp.int32(chain.done), jnp.int32(count)
+        return _block(self.stage, self.model, self.data, chain.state, chain.key, *numbers, size=BLOCK_STEPS)
 
     def go(self, positions: Sequence[Any]) -> bool:
         """Run all chains to the end; True if they were stopped."""
@@ -205,7 +259,7 @@ class _StageRun:
             self.stage.until_good, self.equations, time.perf_counter(), self.functionals,
         )  # fmt: skip
         waiting: dict[Future, Chain] = {}
-        idle = list(self.chains)
+        idle = [chain for chain in self.chains if not chain.finished]
         stopped = False
         while waiting or (idle and not stopped):
             try:
@@ -229,21 +283,22 @@ class _StageRun:
         return stopped
 
     def _review(self) -> None:
-        """All chains are at a pause: the stage looks at them together, and says how to go on, or that it is enough."""
-        done = self.pause
-        if done <= self.stage.num_warmup:
-            seen: np.ndarray | None = np.stack([np.concatenate(rows) for rows in self.watched])
-            self.watched = [[] for _ in self.chains]
-        else:
-            seen = self.functionals()
-        assert seen is not None
-        states = self.stage.review(done, seen, self.equations, [chain.state for chain in self.chains])
-        for i, chain in enumerate(self.chains):
-            if states is None:
+        """All chains are at a pause: the stage looks at them together, and says how to go on, or that it is enough.
+
+        Chains that are past it, in a run that is taken up again, have heard it before.
+        """
+        done, warmup = self.pause, self.stage.num_warmup
+        first = self.reviewed if done <= warmup else warmup
+        seen = [np.concatenate([f for at, f in rows if first < at <= done]) for rows in self.watched]
+        news = self.stage.review(done, np.stack(seen), self.equations)
+        for chain in self.chains:
+            if chain.done > done:
+                continue
+            if news is ENOUGH:
                 chain.finished = True
             else:
-                chain.state = states[i]
-        self.pause = self.stage.pause_after(done)
+                chain.state = self.stage.hear(chain.state, news)
+        self.reviewed, self.pause = done, self.stage.pause_after(done)
 
     def _advance(self, chain: Chain, position: Any) -> None:
         """One block of one chain, in a thread of its own."""
@@ -259,9 +314,7 @@ class _StageRun:
         wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
         count = min(max(wanted, 1), BLOCK_STEPS, end - chain.done)
         began = time.perf_counter()
-        state, buffers = _block(
-            stage, self.model, self.data, chain.state, chain.key, jnp.int32(chain.done), jnp.int32(count)
-        )
+        state, buffers = self._run_block(chain, count)
         warming = chain.done < stage.num_warmup
         if warming:
             buffers = buffers._replace(z=None)
@@ -271,19 +324,27 @@ class _StageRun:
             # A fit that has stopped early still fills its block; only the steps that it took are of interest.
             took = np.diff(record.stats["step"], prepend=chain.step) > 0
             record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
+        if self.folders:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+            self.folders[chain.number].append(chain.done, count, _arrays_of(record, count), leaves)
+        chain.state = state
+        self._keep(chain, record, chain.done + count)
+        chain.finished = chain.done >= stage.num_steps or stage.finished(state)
+
+    def _keep(self, chain: Chain, record: Record, done: int) -> None:
+        """Take a block's records into memory, be it new or from disk."""
+        if self.stage.told:
             chain.step = max([chain.step, *record.stats["step"]])
         if all(len(values) for values in record.stats.values()):
             chain.latest = record.stats
-        if warming:
+        if record.functionals is not None:
+            self.watched[chain.number].append((done, record.functionals))
+        if done <= self.stage.num_warmup:
             self.warmup[chain.number].append(record.stats)
-            if record.functionals is not None:
-                self.watched[chain.number].append(record.functionals)
         else:
             chain.records.append(record)
             self._drop_surplus(chain.records)
-        chain.state = state
-        chain.done += count
-        chain.finished = chain.done >= stage.num_steps or stage.finished(state)
+        chain.done = done
 
     def _drop_surplus(self, records: deque[Record]) -> None:
         if self.keep is None:

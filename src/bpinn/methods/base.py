@@ -17,11 +17,14 @@ from bpinn.problem import Problem
 
 
 class Record(NamedTuple):
-    """What a step hands to the host. ``z`` is None in stages whose positions are not draws."""
+    """What a step hands to the host, arrays. ``z`` and ``functionals`` are None where positions are no draws."""
 
-    z: Array | None
-    functionals: Array | None
-    stats: dict[str, Array]
+    z: Any
+    functionals: Any
+    stats: dict[str, Any]
+
+
+ENOUGH = "enough"
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,18 @@ class Stage(ABC):
         """The step after ``done`` at which all chains wait for each other and are reviewed together."""
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray, states: list[Any]) -> list[Any] | None:
-        """The states to go on from, or None when there are draws enough.
+    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> Any:
+        """What all chains are told at a pause (see `hear`), or `ENOUGH` when they are to stop.
 
         ``functionals`` are (chains, steps, functionals): of the steps since the last pause in warm-up, of all draws
-        after it. ``equations`` marks those that are equations.
+        after it. ``equations`` marks those that are equations. It depends on nothing else, so that a run that is
+        taken up again comes to the same.
         """
-        return states
+        return None
+
+    def hear(self, state: Any, news: Any) -> Any:
+        """A chain's state after a review."""
+        return state
 
 
 class Method(ABC):

@@ -15,7 +15,7 @@ from blackjax.mcmc import hmc
 from jax import Array
 
 from bpinn import diagnostics
-from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.methods.base import ENOUGH, Method, Record, Stage, check_choice, check_count, check_number
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
 from bpinn.posterior import Model
@@ -149,16 +149,21 @@ class Hamiltonian(Stage):
             return max(done + ROUND, self.num_warmup + LEAST_DRAWS)
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray, states: list[Any]) -> list[Any] | None:
+    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> Any:
+        """How many times longer trajectories should be; after warm-up, whether there are draws enough."""
         if done > self.num_warmup:
-            return None if diagnostics.enough(functionals, equations) else states
+            return ENOUGH if diagnostics.enough(functionals, equations) else 1.0
         if done <= self.num_warmup - PILOTS * self._pilot():
-            return states
+            return 1.0
         # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
         # as much as is wanted of it.
-        change = np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
-        length = int(np.clip(round(int(states[0].length) * change), SHORTEST, LONGEST))
-        return [state._replace(length=jnp.int32(length)) for state in states]
+        return float(np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN))
+
+    def hear(self, state: _State, news: float) -> _State:
+        if news == 1.0:
+            return state
+        length = np.clip(round(int(state.length) * news), SHORTEST, LONGEST)
+        return state._replace(length=jnp.int32(length))
 
     @property
     def _last_annealed(self) -> int:

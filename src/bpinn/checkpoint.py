@@ -1,0 +1,135 @@
+"""What a run has done, on disk: blocks of records and the state of every chain, so that a run goes on after any end.
+
+For each stage and chain a folder holds one file a block, and the state after the last of them. A file appears
+under its name only when it is whole and on the disk; the state is written after its block, so that whatever comes in
+between, state and blocks up to it belong together. Draws depend on the seed, the chain and the number of the
+step alone, so that a block that was lost is made again, bit for bit.
+"""
+
+import errno
+import fcntl
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bpinn.errors import InputError
+
+STATE = "state.npz"
+
+
+def write_file(path: Path, content: bytes | Mapping[str, np.ndarray]) -> None:
+    """Write a file so that it is there whole or not at all; a full disk is said in a sentence."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                if isinstance(content, bytes):
+                    file.write(content)
+                else:
+                    np.savez(file, allow_pickle=False, **content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name itself
+        finally:
+            os.close(folder)
+    except OSError as error:
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error.strerror or error)
+        raise InputError(f"{path}: cannot be written: {why}; what was written before is whole") from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file; `InputError` if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+        raise InputError(f"{path}: the file is damaged ({error})") from None
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; another one is refused. The system lets go of it when the process ends."""
+    with (folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder}: another process is running in this folder; wait for it, or stop it") from None
+        yield
+
+
+class ChainFolder:
+    """One chain of one stage on disk. Each block is (first step, number of steps, arrays by name)."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def _block(self, first: int) -> Path:
+        return self.folder / f"{first:09d}.npz"
+
+    def append(self, first: int, count: int, arrays: Mapping[str, np.ndarray], state: list[np.ndarray]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_file(self._block(first), arrays)
+        leaves = {f"leaf{i}": leaf for i, leaf in enumerate(state)}
+        write_file(self.folder / STATE, {"done": np.array(first + count), **leaves})
+
+    def read(self) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
+        """Steps done, leaves of the state, and the blocks up to there with their first steps.
+
+        Nothing is done if there is no state. `InputError` if a file is damaged or missing.
+        """
+        path = self.folder / STATE
+        if not path.exists():
+            return 0, [], []
+        arrays = read_arrays(path)
+        if "done" not in arrays:
+            raise InputError(f"{path}: the file is damaged (it does not say how far the chain is)")
+        done = int(arrays.pop("done"))
+        leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
+        blocks, at = [], 0
+        while at < done:
+            block = self._block(at)
+            if not block.exists():
+                raise InputError(f"{block}: the file is missing")
+            found = read_arrays(block)
+            blocks.append((at, found))
+            at += int(found["count"])
+        if at != done:
+            raise InputError(f"{path}: the state is at step {done}, the blocks at {at}")
+        return done, leaves, blocks
+
+    def clear(self) -> None:
+        """Forget what is there, so that the chain is made again."""
+        for path in sorted(self.folder.glob("*.npz"), key=lambda p: p.name != STATE):  # the state first
+            path.unlink()
+
+
+class Checkpoint:
+    """The folders of all chains of a run."""
+
+    def __init__(self, folder: Path, warn: Any = None):
+        self.folder, self.warn = folder, warn or (lambda message: None)
+
+    def chain(self, stage: int, chain: int) -> ChainFolder:
+        return ChainFolder(self.folder / f"stage-{stage}" / f"chain-{chain}")
+
+    def restore(self, stage: int, chain: int) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
+        """What a chain has done. Of a damaged one nothing: it is said, and made again, with the same draws."""
+        folder = self.chain(stage, chain)
+        try:
+            return folder.read()
+        except InputError as error:
+            self.warn(f"{error}; chain {chain} is drawn again from its start, which gives the same draws")
+            folder.clear()
+            return 0, [], []
