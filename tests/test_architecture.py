@@ -15,6 +15,7 @@ ORDER = [
     "methods.vi", "methods.potential", "methods.flow", "methods",
     "checkpoint", "sampling", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot", "expressions", "tables",
+    "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",
 ]  # fmt: skip
 
 

@@ -1,0 +1,178 @@
+"""Problem files: TOML and tables of readings in, `Problem` and method out."""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bpinn.errors import InputError
+from bpinn.expressions import Expression, parse
+from bpinn.methods import Method
+from bpinn.problem import Problem
+from bpinn.problem_file.keys import Table, did_you_mean, finite, number, shown
+from bpinn.problem_file.sensors import SensorReader
+from bpinn.problem_file.settings import read_field, read_inference, read_prior
+from bpinn.quantities import Names, Partial
+
+LARGEST = 2**20  # bytes of a problem file
+HIGHEST_ORDER = 8
+
+
+@dataclass(frozen=True)
+class ProblemFile:
+    """A problem file, read: the problem, how to solve it, and what a report says of it."""
+
+    path: Path
+    title: str
+    problem: Problem
+    method: Method
+    seed: int
+    chains: int | None
+    equations: dict[str, Expression]
+    truth: dict[str, Expression] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()  # data files, relative to the problem file
+
+
+def read_problem(path: str | Path, changes: Sequence[str] = (), *, allow_outside: bool = False) -> ProblemFile:
+    """Read a problem file with the data it names.
+
+    Arguments:
+        path: the TOML file.
+        changes: such as "inference.chains=2", each of which sets a key.
+        allow_outside: let the file name data outside of its own folder.
+    """
+    path = Path(path)
+    content = _load(path)
+    for change in changes:
+        _change(content, change)
+    try:
+        return _Reader(path, content, allow_outside).read()
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file; `bpinn new NAME` writes one to start from")
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path}: more than {LARGEST // 2**20} MiB; put readings into data files")
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start + 1} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: this is not TOML: {error}") from None
+    except (RecursionError, ValueError):  # tables in tables in tables; numbers of thousands of digits
+        raise InputError(f"{path}: this is not TOML that can be read: it is nested too deeply") from None
+
+
+def _change(content: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    names = [name.strip() for name in key.split(".")]
+    if not equals or not all(names):
+        raise InputError(f"--set {change}: expected key=value, such as inference.chains=2")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        value = text.strip()  # text without its quotes
+    table: Any = content
+    for name in names[:-1]:
+        if isinstance(table, list):
+            if not name.isdigit() or int(name) >= len(table):
+                raise InputError(f"--set {change}: {name!r} is not a number from 0 to {len(table) - 1}")
+            table = table[int(name)]
+        else:
+            table = table.setdefault(name, {})
+        if not isinstance(table, dict | list):
+            raise InputError(f"--set {change}: {name!r} is not a table")
+    if isinstance(table, list):
+        raise InputError(f"--set {change}: name a key in one of its {len(table)} tables, such as sensors.0.noise")
+    table[names[-1]] = value
+
+
+class _Reader:
+    def __init__(self, path: Path, content: dict[str, Any], allow_outside: bool):
+        self.path, self.content, self.allow_outside = path, content, allow_outside
+
+    def read(self) -> ProblemFile:
+        top = Table(self.content, "")
+        title = top.text("title", self.path.stem)
+        self.domain = self.read_domain(Table(top.table("domain"), "domain"))
+        self.fields = self.each(top.table("fields"), "fields", lambda table: read_field(table, self.domain))
+        unknowns = self.each(top.table("unknowns", {}), "unknowns", read_prior)
+        inputs = {name: f.inputs or tuple(self.domain) for name, f in self.fields.items()}
+        self.names = Names(self.domain, inputs, tuple(unknowns))
+        equations = Table(top.table("equations", {}), "equations")
+        self.equations = {name: self.formula(equations.text(name), equations.at(name)) for name in [*equations.content]}
+        for name in self.equations:
+            if name in self.fields or name in unknowns or name in self.domain:
+                raise InputError(f"equations.{name}: this is the name of something else too; call it otherwise")
+        reader = SensorReader(
+            self.path.parent, self.allow_outside, self.domain, self.equations, self.is_measurable, self.formula
+        )
+        sensors = reader.read(top.take("sensors", (list,), "tables that start with [[sensors]]", []))
+        truth = self.read_truth(Table(top.table("truth", {}), "truth"), [*self.fields, *unknowns])
+        method, seed, chains = read_inference(Table(top.table("inference", {}), "inference"))
+        top.end()
+        problem = Problem(self.domain, self.fields, sensors, unknowns)
+        method.check(problem)
+        sources = tuple(dict.fromkeys(reader.sources))
+        return ProblemFile(self.path, title, problem, method, seed, chains, self.equations, truth, sources)
+
+    def each(self, content: dict[str, Any], where: str, read: Callable[[Table], Any]) -> dict[str, Any]:
+        found = {}
+        for name, inner in content.items():
+            table = Table(inner, f"{where}.{name}")
+            found[name] = read(table)
+            table.end()
+        return found
+
+    def read_domain(self, table: Table) -> dict[str, tuple[float, float]]:
+        domain = {}
+        for name in [*table.content]:
+            bounds = table.take(name, (list,), "two numbers [low, high]")
+            if len(bounds) != 2:
+                raise InputError(f"{table.at(name)}: expected two numbers [low, high], got {shown(bounds)}")
+            low, high = (number(b, table.at(name)) for b in bounds)
+            if not low < high:
+                raise InputError(f"{table.at(name)}: the low bound {low:g} is not below the high one {high:g}")
+            domain[name] = (float(low), float(high))
+        if not domain:
+            raise InputError("domain: no coordinates; give at least one, such as x = [0.0, 1.0]")
+        return domain
+
+    # --- formulas ---
+
+    def is_name(self, name: str) -> bool:
+        try:
+            found = self.names.resolve(name, "")
+        except InputError:
+            return False
+        return not isinstance(found, Partial) or sum(found.orders) <= HIGHEST_ORDER
+
+    def is_measurable(self, name: str) -> bool:
+        """A field or a derivative."""
+        return self.is_name(name) and isinstance(self.names.resolve(name, ""), Partial)
+
+    def formula(self, text: str, where: str) -> Expression:
+        try:
+            return parse(text, self.is_name, where)
+        except InputError as error:
+            if "is not declared" not in str(error):
+                raise
+            first, _, rest = str(error).partition("\n")
+            first = first.split("; known are")[0]
+            raise InputError(f"{first}; known are {self.names.known()}" + (f"\n{rest}" if rest else "")) from None
+
+    def read_truth(self, table: Table, known: list[str]) -> dict[str, Expression]:
+        truth = {}
+        for name in [*table.content]:
+            if name not in known and name not in self.equations:
+                raise InputError(f"{table.at(name)}: not a field, an equation or an unknown{did_you_mean(name, known)}")
+            value = table.take(name, (int, float, str), "a number, or a formula of the coordinates")
+            text = value if isinstance(value, str) else repr(float(finite(value, table.at(name))))
+            truth[name] = parse(text, self.domain, table.at(name))
+        return truth

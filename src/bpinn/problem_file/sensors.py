@@ -1,0 +1,182 @@
+"""What a problem file says of sensors: readings in tables or in the file itself."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bpinn.errors import InputError
+from bpinn.expressions import Expression, parse
+from bpinn.problem import Sensors
+from bpinn.problem_file.keys import Table, did_you_mean, finite, number, shown
+from bpinn.problem_file.settings import read_prior
+from bpinn.quantities import Periodic, Quantity
+from bpinn.tables import read_table
+
+MOST_POINTS = 1_000_000
+
+
+@dataclass
+class SensorReader:
+    """Reads the sensors of a file in ``folder``; ``sources`` are the data files it has read."""
+
+    folder: Path
+    allow_outside: bool
+    domain: Mapping[str, tuple[float, float]]
+    equations: Mapping[str, Expression]
+    is_measurable: Callable[[str], bool]
+    formula: Callable[[str, str], Expression]
+    sources: list[str] = field(default_factory=list)
+
+    def read(self, given: Sequence[Any]) -> dict[str, Sensors]:
+        sensors: dict[str, Sensors] = {}
+        for i, inner in enumerate(given):
+            table = Table(inner, f"sensors.{i}")
+            quantity, called = self.read_quantity(table)
+            name = table.text("name", None)
+            if name is None:
+                name = called if called not in sensors else f"{called}_{i}"
+            elif not re.fullmatch(r"[A-Za-z_]\w{0,40}", name):
+                raise InputError(f"{table.at('name')}: expected letters, digits and _, got {shown(name)}")
+            if name in sensors:
+                raise InputError(f"{table.at('name')}: the name {name!r} is taken; give another")
+            sensors[name] = self.read_sensors(table, quantity)
+            table.end()
+        return sensors
+
+    def read_quantity(self, table: Table) -> tuple[Quantity, str]:
+        text = table.text("quantity", wanted="a field, a derivative, the name of an equation, or a formula")
+        along = table.text("periodic", None, "a coordinate")
+        quantity: Quantity = text
+        called = text
+        if text in self.equations:
+            quantity = self.equations[text].function(text)
+        elif not self.is_measurable(text):
+            called = f"sensors_{table.where.split('.')[1]}"
+            quantity = self.formula(text, table.at("quantity")).function(called)
+        if along is not None:
+            if along not in self.domain:
+                raise InputError(
+                    f"{table.at('periodic')}: {along!r} is not a coordinate{did_you_mean(along, [*self.domain])}"
+                )
+            return Periodic(quantity, along), f"{called}_periodic"
+        return quantity, called
+
+    def read_sensors(self, table: Table, quantity: Quantity) -> Sensors:
+        source = table.text("data", None, "the name of a file")
+        if source is not None:
+            for key in ("at", "values", "random", "mesh"):
+                if key in table.content:
+                    raise InputError(f"{table.at(key)}: not together with data, which has the readings; leave one out")
+            at, values, noise = self.from_file(table, source, quantity)
+        else:
+            at = self.read_points(table)
+            values, noise = self.read_values(table, at), None
+        stated = table.take(
+            "noise", (int, float, str, list, dict), "a number, a prior, or the name of an unknown", None
+        )
+        if isinstance(stated, dict):
+            inner = Table(stated, table.at("noise"))
+            noise = read_prior(inner)
+            inner.end()
+        elif isinstance(stated, list):
+            noise = np.array([number(v, table.at("noise")) for v in stated])
+        elif stated is not None:
+            noise = stated
+        if noise is None:
+            column = ", or a column 'noise' in the data" if source else ""
+            raise InputError(f"{table.at('noise')}: is missing; give the standard deviation of a reading{column}")
+        likelihood = table.choice("likelihood", ("normal", "student_t"), "normal")
+        dof = table.number("dof", 4.0)
+        return Sensors(quantity, at, values, noise, likelihood, float(dof))
+
+    def from_file(self, table: Table, source: str, quantity: Quantity) -> tuple[dict[str, np.ndarray], np.ndarray, Any]:
+        renamed = Table(table.table("columns", {}), table.at("columns"))
+        columns = read_table(self.inside(source, table.at("data")), source)
+        wanted = [*self.domain, "value", "noise"]
+        names = {key: renamed.text(key, key, "the name of a column") for key in wanted}
+        renamed.end()
+        for key in wanted:
+            if names[key] != key and names[key] not in columns:
+                raise InputError(f"{table.at('columns')}.{key}: {source} has no column {names[key]!r}{_has(columns)}")
+        if names["value"] not in columns:
+            raise InputError(f"{source}: there is no column {names['value']!r} for the readings{_has(columns)}")
+        fixed = quantity.along if isinstance(quantity, Periodic) else None
+        at = {c: columns[names[c]] for c in self.domain if names[c] in columns and c != fixed}
+        noise = columns.get(names["noise"])
+        return at, columns[names["value"]], noise
+
+    def inside(self, source: str, where: str) -> Path:
+        """A data file, which must lie in the folder of the problem file, links and all."""
+        folder = self.folder.resolve()
+        try:
+            path = (folder / source).resolve()
+            outside = not path.is_relative_to(folder)
+        except (OSError, ValueError, RuntimeError):
+            raise InputError(f"{where}: {shown(source)} is not the name of a file") from None
+        if (outside or Path(source).is_absolute()) and not self.allow_outside:
+            raise InputError(
+                f"{where}: {shown(source)} is outside of the problem's folder; put it there, or --allow-outside"
+            )
+        self.sources.append(source)
+        return path
+
+    def read_points(self, table: Table) -> dict[str, np.ndarray]:
+        random = table.take("random", (int,), "how many points to draw across the domain", None)
+        given = Table(table.table("at", {}), table.at("at"))
+        mesh = table.take("mesh", (bool,), "true or false", False)
+        if random is not None:
+            if given.content or mesh:
+                raise InputError(f"{table.at('random')}: not together with at; leave one out")
+            if not 1 <= random <= MOST_POINTS:
+                raise InputError(f"{table.at('random')}: expected 1 to {MOST_POINTS} points, got {random}")
+            rng = np.random.default_rng(0)  # the same points whenever the file is read
+            return {c: rng.uniform(low, high, random) for c, (low, high) in self.domain.items()}
+        at = {}
+        for name in [*given.content]:
+            if name not in self.domain:
+                raise InputError(f"{given.at(name)}: not a coordinate{did_you_mean(name, [*self.domain])}")
+            value = given.take(name, (int, float, list, dict), "a number, a list, or { from = , to = , count = }")
+            at[name] = self.read_axis(value, given.at(name))
+        if mesh:
+            if np.prod([float(len(axis)) for axis in at.values()]) > MOST_POINTS:
+                raise InputError(f"{table.at('mesh')}: more than {MOST_POINTS} points")
+            grids = np.meshgrid(*at.values(), indexing="ij")
+            return {name: grid.ravel() for name, grid in zip(at, grids, strict=True)}
+        longest = max((len(axis) for axis in at.values()), default=0)
+        return {name: np.repeat(axis, longest) if len(axis) == 1 else axis for name, axis in at.items()}
+
+    def read_axis(self, value: Any, where: str) -> np.ndarray:
+        if isinstance(value, dict):
+            table = Table(value, where)
+            low, high = table.number("from"), table.number("to")
+            count = table.take("count", (int,), "a whole number")
+            table.end()
+            if not 1 <= count <= MOST_POINTS:
+                raise InputError(f"{where}.count: expected 1 to {MOST_POINTS}, got {count}")
+            return np.linspace(low, high, count)
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise InputError(f"{where}: the list is empty")
+        return np.array([float(number(v, where)) for v in values])
+
+    def read_values(self, table: Table, at: Mapping[str, np.ndarray]) -> Any:
+        value = table.take("values", (int, float, list, str), "numbers, or a formula of the coordinates", 0.0)
+        where = table.at("values")
+        if isinstance(value, list):
+            return np.array([float(number(v, where)) for v in value])
+        if isinstance(value, str):
+            formula = parse(value, self.domain, where)
+            missing = [name for name in formula.names if name not in at and name != "pi"]
+            if missing:
+                raise InputError(f"{where}: {missing[0]!r} is not among the coordinates of at")
+            count = len(next(iter(at.values()), np.zeros(1)))
+            return np.broadcast_to(np.asarray(formula.evaluate(at), float), (count,)).copy()
+        return finite(value, where)
+
+
+def _has(columns: Mapping[str, Any]) -> str:
+    return f"; it has {', '.join(columns)}"

@@ -1,0 +1,135 @@
+"""What a problem file says of priors, surrogates and methods."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpyro.distributions as dist
+
+from bpinn import fields as surrogates
+from bpinn import methods
+from bpinn.errors import InputError
+from bpinn.expressions import parse
+from bpinn.fields import Field
+from bpinn.methods import Method
+from bpinn.problem_file.keys import NEEDED, Table, finite, made, number, shown
+
+MOST_LAYERS, WIDEST = 50, 10_000
+# Name of a prior: its distribution, and each parameter's name in a file with what it is called there.
+PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
+    "normal": (dist.Normal, {"mean": "loc", "sd": "scale"}),
+    "lognormal": (dist.LogNormal, {"log_mean": "loc", "log_sd": "scale"}),
+    "uniform": (dist.Uniform, {"low": "low", "high": "high"}),
+    "half_normal": (dist.HalfNormal, {"sd": "scale"}),
+    "exponential": (dist.Exponential, {"rate": "rate"}),
+    "gamma": (dist.Gamma, {"shape": "concentration", "rate": "rate"}),
+    "inverse_gamma": (dist.InverseGamma, {"shape": "concentration", "scale": "rate"}),
+    "beta": (dist.Beta, {"a": "concentration1", "b": "concentration0"}),
+    "student_t": (dist.StudentT, {"dof": "df", "mean": "loc", "sd": "scale"}),
+    "cauchy": (dist.Cauchy, {"centre": "loc", "scale": "scale"}),
+    "half_cauchy": (dist.HalfCauchy, {"scale": "scale"}),
+    "truncated_normal": (dist.TruncatedNormal, {"mean": "loc", "sd": "scale", "low": "low", "high": "high"}),
+}
+POSITIVE = {"sd", "log_sd", "rate", "shape", "scale", "a", "b", "dof"}
+OPTIONAL = {"truncated_normal": {"low", "high"}}
+KERNELS = {
+    "exponential": surrogates.Exponential,
+    "matern32": surrogates.Matern32,
+    "matern52": surrogates.Matern52,
+    "squared_exponential": surrogates.SquaredExponential,
+}
+METHODS = {name.lower(): getattr(methods, name) for name in ("HMC", "NUTS", "VI", "Flow", "Dropout", "PINN")}
+
+
+def read_prior(table: Table) -> dist.Distribution:
+    """A prior: its name and its parameters."""
+    kind = table.choice("prior", PRIORS)
+    make, parameters = PRIORS[kind]
+    values = {}
+    for name, called in parameters.items():
+        value = table.number(name, None if name in OPTIONAL.get(kind, ()) else NEEDED)
+        if value is None:
+            continue
+        if name in POSITIVE and not value > 0:
+            raise InputError(f"{table.at(name)}: must be positive, got {value!r}")
+        values[called] = float(value)
+    if "low" in values and "high" in values and not values["low"] < values["high"]:
+        raise InputError(f"{table.at('low')}: must be below high, got {values['low']:g} and {values['high']:g}")
+    return make(**values)
+
+
+def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
+    """A surrogate with its settings."""
+    kind = table.choice("surrogate", ("mlp", "kl"), "mlp")
+    common = {"positive": table.take("positive", (bool,), "true or false", False)}
+    inputs = table.take("inputs", (list,), "a list of coordinates", None)
+    if inputs is not None:
+        for name in inputs:
+            if name not in domain:
+                raise InputError(f"{table.at('inputs')}: {shown(name)} is not a coordinate")
+        common["inputs"] = tuple(inputs)
+    if kind == "kl":
+        return _read_kl(table, common, domain)
+    settings: dict[str, Any] = {}
+    for key, kinds, wanted in (
+        ("hidden", (list,), "a list of widths, such as [50, 50]"),
+        ("activation", (str,), "a name, such as 'tanh'"),
+        ("weight_sd", (int, float, list), "a number, or one for each layer"),
+        ("bias_sd", (int, float, list), "a number, or one for each layer"),
+        ("scale_inputs", (bool,), "true or false"),
+    ):
+        value = table.take(key, kinds, wanted, None)
+        if value is not None:
+            settings[key] = tuple(value) if isinstance(value, list) else value
+    widths = settings.get("hidden", ())
+    if len(widths) > MOST_LAYERS or any(isinstance(w, int) and w > WIDEST for w in widths):
+        raise InputError(f"{table.at('hidden')}: at most {MOST_LAYERS} layers of {WIDEST}, got {shown(widths)}")
+    return made(surrogates.MLP, table.where, **common, **settings)
+
+
+def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) -> Field:
+    given = table.take("kernel", (dict, list), "a table, such as { kind = 'exponential', length = 0.25 }")
+    kernels = []
+    for i, inner in enumerate(given if isinstance(given, list) else [given]):
+        part = Table(inner, table.at("kernel") + (f".{i}" if isinstance(given, list) else ""))
+        kind = part.choice("kind", KERNELS)
+        length, sd = part.number("length"), part.number("sd", 1.0)
+        part.end()
+        kernels.append(made(KERNELS[kind], part.where, length=length, sd=sd))
+    settings: dict[str, Any] = {"terms": table.take("terms", (int,), "a whole number", 20)}
+    interval = table.take("interval", (list,), "two numbers [low, high], or one such pair for each input", None)
+    if interval is not None:
+        pairs = interval if interval and isinstance(interval[0], list) else [interval]
+        settings["interval"] = tuple(
+            tuple(number(b, table.at("interval")) for b in pair) if isinstance(pair, list) else (pair,)
+            for pair in pairs
+        )
+    mean = table.take("mean", (int, float, str), "a number, or a formula of the coordinates", 0.0)
+    if isinstance(mean, str):
+        formula = parse(mean, common.get("inputs", tuple(domain)), table.at("mean"))
+        order = common.get("inputs", tuple(domain))
+        settings["mean"] = lambda *x: formula.evaluate(dict(zip(order, x, strict=True)))
+    else:
+        settings["mean"] = finite(mean, table.at("mean"))
+    kernel = tuple(kernels) if isinstance(given, list) else kernels[0]
+    return made(surrogates.KarhunenLoeve, table.where, kernel=kernel, **common, **settings)
+
+
+def read_inference(table: Table) -> tuple[Method, int, int | None]:
+    """The method with its settings, the seed and the number of chains."""
+    kind = METHODS[table.choice("method", METHODS, "hmc")]
+    seed = table.take("seed", (int,), "a whole number", 0)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"{table.at('seed')}: expected a whole number from 0 to 2**32 - 1, got {seed}")
+    chains = table.take("chains", (int,), "a whole number", None)
+    if chains is not None and not 1 <= chains <= 1000:
+        raise InputError(f"{table.at('chains')}: expected 1 to 1000, got {chains}")
+    paper = table.take("paper", (bool,), "true or false", False)
+    known = [f.name for f in fields(kind) if f.init and f.name != "chains"]
+    settings = {}
+    for key in known:
+        value = table.take(key, (int, float, str, bool, list), "a setting", None)
+        if value is not None:
+            settings[key] = tuple(value) if isinstance(value, list) else value
+    table.end()
+    return made(kind.paper if paper else kind, table.where, **settings), seed, chains
