@@ -6,8 +6,11 @@ Every peer is one script in `benchmarks/peers`, run in an environment of its own
 
 - one: one process with one chain and the whole machine, as a user would start it;
 - all: a process on every core, each pinned to its core, the draws put together;
-- trust: from a cold start until R-hat < 1.01 and ESS > 400 for k and u at 11 points, with four chains; peers try
-  500 + 1000 transitions, then twice as many, and so on.
+- trust: from a cold start at draws of the prior until R-hat < 1.01 and ESS > 400 for k and u at 11 points, with four
+  chains; peers try 500 + 1000 transitions, then twice as many, and so on.
+
+In the first two, peers start at draws of the posterior (from a run of ours), so that what is compared is how fast they
+sample it and not how long they are lost: from the prior one chain in some never finds it.
 
 Runs are interleaved: every repeat goes through all of them. After each run the results are written, so that an
 interrupted comparison goes on with --resume. R-hat, ESS and the check of the log density are computed here.
@@ -71,7 +74,7 @@ PEERS = [
     Peer("numpyro_nuts", "NumPyro NUTS", "numpyro", "numpyro_mcmc.py", "nuts", 250, 250, (10, 10)),
     Peer("blackjax_hmc", "BlackJAX HMC", "blackjax", "blackjax_hmc.py", setups=("one", "all", "trust")),
     Peer("jno", "jNO HMC", "jno", "jno_hmc.py"),
-    Peer("torch_hmc", "PyTorch HMC", "torch", "torch_hmc.py", "", 100, 200, (5, 10)),
+    Peer("torch_hmc", "PyTorch HMC", "torch", "torch_hmc.py", "", 20, 300, (5, 10)),
     Peer("deepxde_pinn", "DeepXDE PINN", "deepxde", "deepxde_pinn.py", "", 0, 20000, (0, 500), ("one",)),
 ]
 NAMES = [peer.name for peer in PEERS]
@@ -116,6 +119,7 @@ def write_data(path: Path) -> np.ndarray:
     groups = {r.name: r for r in problem.readings}
     f, inside, ends = groups["f"], groups["u"], groups["b"]
     posterior = bp.Posterior(problem)
+    reference = bp.infer(problem, seed=99, progress=False)
     z = np.asarray(0.3 * posterior.sample_prior(jax.random.key(1), 3))
     arrays = {
         "x_f": f.at["x"],
@@ -126,6 +130,7 @@ def write_data(path: Path) -> np.ndarray:
         "noise_u": np.concatenate([np.broadcast_to(g.noise, g.values.shape) for g in (inside, ends)]),
         "x_test": np.linspace(-0.7, 0.7, 11),
         "z": z,
+        "starts": reference.z[:, [-1, -60, -120]].reshape(-1, posterior.dim),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **{name: np.asarray(a, np.float32) for name, a in arrays.items()})
@@ -268,7 +273,8 @@ class Bench:
         warmup, draws = peer.sizes(self.quick)
         cores = sorted(os.sched_getaffinity(0)) if setup == "all" else [None]
         processes = [
-            {"seed": 10 * repeat + i, "warmup": warmup, "draws": draws} | ({} if core is None else {"core": core})
+            {"seed": 10 * repeat + i, "warmup": warmup, "draws": draws, "start": "posterior"}
+            | ({} if core is None else {"core": core})
             for i, core in enumerate(cores)
         ]
         return row_of(*launch(peer, processes, self.timeout), self.ours)

@@ -56,7 +56,8 @@ chains = []
 for chain in range(report.given.chains):
     key_init, key_warmup, key_sample = jax.random.split(jax.random.key(1000 * seed + chain), 3)
     report.phase("warmup")
-    state, parameters = jax.block_until_ready(warm_up(key_warmup, prior_draw(key_init)))
+    position = report.start() or prior_draw(key_init)
+    state, parameters = jax.block_until_ready(warm_up(key_warmup, position))
     report.phase("sampling")
     chains.append(jax.block_until_ready(sample(key_sample, state, parameters)))
     report.phase("")

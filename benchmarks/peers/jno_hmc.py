@@ -53,7 +53,11 @@ def misfits(net):
     return [misfit_f.mse, misfit_u.mse]
 
 
-net = jno.nn(Surrogate(jax.random.key(report.given.seed)))
+surrogate = Surrogate(jax.random.key(report.given.seed))
+if report.start():  # report
+    parts = [jnp.asarray(part) for part in report.start().values()]  # report
+    surrogate = eqx.tree_at(lambda m: [getattr(m, n) for n in SHAPES], surrogate, parts)  # report
+net = jno.nn(surrogate)
 net.bayesian(
     blackjax.hmc, num_integration_steps=50, prior=jno.bayesian.priors.gaussian(sigma=1.0),
     warmup=num_warmup, keep=num_draws, adapt=True,

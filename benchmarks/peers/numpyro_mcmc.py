@@ -38,14 +38,15 @@ mcmc = MCMC(
     kernel, num_warmup=num_warmup, num_samples=num_draws, num_chains=num_chains,
     chain_method="sequential", progress_bar=False,
 )  # fmt: skip
+start = report.start()  # report
 extra = ("num_steps",)  # report
 report.watch_jax()
 if report.given.variant == "nuts":  # NUTS's trees in warm-up are only told by a call of its own: report
     report.phase("warmup")
-    mcmc.warmup(jax.random.key(report.given.seed), collect_warmup=True, extra_fields=extra)  # report
+    mcmc.warmup(jax.random.key(report.given.seed), collect_warmup=True, extra_fields=extra, init_params=start)  # report
     warmup_steps = float(mcmc.get_extra_fields()["num_steps"].sum())  # report
 report.phase("sampling")
-mcmc.run(jax.random.key(report.given.seed), extra_fields=("num_steps",))
+mcmc.run(jax.random.key(report.given.seed), extra_fields=("num_steps",), init_params=start)
 draws = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
 report.phase("")
 if report.given.variant == "hmc":  # every transition has 50 steps, so time is shared out by their number: report

@@ -40,6 +40,7 @@ class Report:
         parser.add_argument("--chains", type=int, default=1, help="one after another in this process")
         parser.add_argument("--warmup", type=int, default=1000)
         parser.add_argument("--draws", type=int, default=2000)
+        parser.add_argument("--start", choices=("prior", "posterior"), default="prior")
         if variants:
             parser.add_argument("--variant", choices=variants, required=True)
         self.given = parser.parse_args()
@@ -48,6 +49,11 @@ class Report:
         self.seconds = {"compile": 0.0, "warmup": 0.0, "sampling": 0.0}
         self._phase, self._began = "", 0.0
         self._compiled = 0.0
+
+    def start(self) -> dict[str, np.ndarray] | None:
+        """Where to start: a draw of the posterior, another for each seed; None for a draw of the prior."""
+        starts = self.data.starts
+        return unflatten(starts[self.given.seed % len(starts)]) if self.given.start == "posterior" else None
 
     def watch_jax(self) -> None:
         """What JAX says it spends on compiling is taken out of the phase it happens in."""

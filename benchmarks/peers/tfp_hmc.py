@@ -65,6 +65,8 @@ for chain in range(num_chains):
     seed = 1000 * report.given.seed + chain
     tf.random.set_seed(seed)
     state = [tf.random.normal(shape) for shape in SHAPES.values()]
+    if report.start():  # report
+        state = [tf.constant(part) for part in report.start().values()]  # report
     report.phase("warmup")
     _, state, results = run(state, kernel.bootstrap_results(state), num_warmup, 2 * seed)
     report.phase("sampling")

@@ -1,6 +1,6 @@
 """PyTorch: HMC of 50 leapfrog steps written out, as hamiltorch does it; derivatives by torch.autograd.
 
-The step size is fixed at 2.4e-3, which dual averaging finds for this posterior at an acceptance of 0.8.
+The step size is fixed at 6e-4, about what dual averaging finds for this posterior at an acceptance of 0.8.
 """
 
 from report import Report
@@ -13,7 +13,7 @@ import torch
 
 d = report.data
 num_warmup, num_draws, num_chains = report.given.warmup, report.given.draws, report.given.chains
-STEP_SIZE, NUM_LEAPFROG = 2.4e-3, 50
+STEP_SIZE, NUM_LEAPFROG = 6e-4, 50
 SIZES = [(1, 50), (50,), (50, 50), (50,), (50, 1), (1,), ()]
 f, noise_f, u, noise_u = (torch.from_numpy(a) for a in (d.f, d.noise_f, d.u, d.noise_u))
 x_f, x_u, x_test = (torch.from_numpy(x)[:, None] for x in (d.x_f, d.x_u, d.x_test))
@@ -67,6 +67,8 @@ chains = []
 for chain in range(num_chains):
     torch.manual_seed(1000 * report.given.seed + chain)
     z = torch.randn(sum(math.prod(shape) for shape in SIZES))
+    if report.start():  # report
+        z = torch.cat([torch.from_numpy(part).reshape(-1) for part in report.start().values()])  # report
     report.phase("warmup")
     state = (z, *gradient(z))
     for _ in range(num_warmup):
