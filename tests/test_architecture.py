@@ -16,6 +16,7 @@ ORDER = [
     "checkpoint", "sampling", "progress",
     "storage", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot", "expressions", "tables",
     "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",
+    "runs", "templates", "cli", "__main__",
 ]  # fmt: skip
 
 

@@ -189,6 +189,13 @@ def test_less_is_asked_of_equations():
 def test_solutions_apart_do_not_keep_a_run_going_but_chains_that_disagree_do():
     assert enough(apart()[0], EQUATIONS)
     assert not enough(apart(distance=1.0)[0], EQUATIONS)
+    wandering = apart()[0]
+    wandering[2, :, 1] = np.cumsum(np.random.default_rng(0).standard_normal(1000))
+    assert enough(wandering, EQUATIONS)  # it is alone, and no draws would make the run good
+    pairs = apart(chains=(2, 3))[0]
+    assert enough(pairs, EQUATIONS)
+    pairs[3, :, 1] = wandering[2, :, 1]
+    assert not enough(pairs, EQUATIONS)  # it shares a solution with another
 
 
 def test_broken_draws_are_never_enough():

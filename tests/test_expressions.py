@@ -187,8 +187,10 @@ def test_a_formula_may_go_over_lines():
     assert str(parse("u\n  + k", NAMES)) == "u + k"
 
 
-def test_a_name_hides_no_constant():
+def test_pi_is_no_name_unless_it_is_declared():
+    assert parse("2*pi*x", ["x"]).names == ("x",)
     assert float(parse("2*pi", []).evaluate({})) == pytest.approx(2 * np.pi)
+    assert float(parse("2*pi", ["pi"]).evaluate({"pi": 3.0})) == 6.0
 
 
 def test_text_only():

@@ -96,12 +96,15 @@ def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int,
 def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
     """Whether a run of Markov chains is good, so that more draws are not needed.
 
-    Where chains are on different solutions, those on the same one must agree; one that is alone must have settled.
+    Where chains are on different solutions, those on the same one must agree. One that is alone is not waited for, or
+    if all are, they need only have settled: no number of draws makes such a run good.
     """
     if not np.all(np.isfinite(functionals)):
         return False
     names = [""] * len(equations)
-    for group in branches(functionals, equations):
+    groups = branches(functionals, equations)
+    shared = [group for group in groups if len(group) > 1]
+    for group in shared or groups:
         alone = len(group) == 1 < functionals.shape[0]
         found = convergence(names, functionals[list(group)])
         limits = (CARE_RHAT, CARE_ESS) if alone else (GOOD_RHAT, GOOD_ESS)

@@ -51,7 +51,7 @@ MISTAKES = {
 
 @dataclass(frozen=True)
 class Node:
-    """``kind`` is "number", "name", "neg", an operator or "call"; ``value`` the number or the name."""
+    """``kind`` is "number", "name", "constant", "neg", an operator or "call"; ``value`` the number or the name."""
 
     kind: str
     value: Any = None
@@ -208,10 +208,10 @@ class _Reader:
         return value if isinstance(value, int) and abs(value) <= 2**31 else float(value)
 
     def name(self, node: ast.Name) -> Node:
-        if node.id in CONSTANTS:
-            return Node("name", node.id)
         if self.is_name(node.id):
             return Node("name", node.id)
+        if node.id in CONSTANTS:
+            return Node("constant", node.id)
         if node.id in FUNCTIONS:
             raise self.fail(node, f"{node.id} is a function; write {node.id}(...)")
         close = difflib.get_close_matches(node.id, [*self.known, *FUNCTIONS, *CONSTANTS], 1)
@@ -243,7 +243,9 @@ def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
     if node.kind == "number":
         return float(node.value)
     if node.kind == "name":
-        return CONSTANTS[node.value] if node.value in CONSTANTS and node.value not in values else values[node.value]
+        return values[node.value]
+    if node.kind == "constant":
+        return CONSTANTS[node.value]
     parts = [_evaluate(part, values) for part in node.parts]
     if node.kind == "call":
         return FUNCTIONS[node.value][1](*parts)
@@ -285,7 +287,7 @@ def _wrapped(node: Node, text: str, inside: int, strict: bool) -> str:
 def _plain(node: Node) -> str:
     if node.kind == "number":
         return _number(node.value)
-    if node.kind == "name":
+    if node.kind in ("name", "constant"):
         return str(node.value)
     if node.kind == "call":
         return f"{node.value}({', '.join(_plain(part) for part in node.parts)})"
@@ -326,7 +328,7 @@ def _latex(node: Node) -> str:
             power = f"10^{{{int(exponent)}}}"
             return power if mantissa == "1" else rf"{mantissa} \times {power}"
         return text
-    if node.kind == "name":
+    if node.kind in ("name", "constant"):
         return _latex_name(node.value)
     if node.kind == "call":
         parts = ", ".join(_latex(part) for part in node.parts)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bpinn import sampling
+from bpinn.checkpoint import Checkpoint
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
 from bpinn.posterior import Posterior
@@ -52,8 +53,7 @@ def infer(
     if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
     method.check(problem)
-    posterior = Posterior(problem)
-    size = sampling.memory_of(method, posterior.model, chains)
+    size = sampling.memory_of(method, Posterior(problem).model, chains)
     if size > GIB:
         print(
             f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
@@ -64,12 +64,31 @@ def infer(
         report = Display()
     elif callable(progress):
         report = progress
-    draws = sampling.run(posterior, method, seed=int(seed), chains=chains, cores=cores, report=report)
+    result = draw(problem, method, seed=int(seed), chains=chains, cores=cores, report=report)
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def draw(
+    problem: Problem,
+    method: Method,
+    *,
+    seed: int,
+    chains: int | None,
+    cores: int | None,
+    report: Callable[[sampling.Progress], None],
+    checkpoint: Checkpoint | None = None,
+) -> Result:
+    """`infer` for arguments that have been checked, with the blocks on disk if there is a checkpoint."""
+    posterior = Posterior(problem)
+    chains = method.chains if chains is None else chains
+    draws = sampling.run(posterior, method, seed=seed, chains=chains, cores=cores, report=report, checkpoint=checkpoint)
     sampling.check_start(posterior, draws)
-    result = Result(
+    return Result(
         problem,
         method,
-        int(seed),
+        seed,
         draws.z,
         draws.functionals,
         draws.stats,
@@ -78,9 +97,6 @@ def infer(
         draws.interrupted,
         draws.history,
     )
-    if out is not None:
-        result.save(out)
-    return result
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Problem files: TOML and tables of readings in, `Problem` and method out."""
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from bpinn.methods import Method
 from bpinn.problem import Problem
 from bpinn.problem_file.keys import Table, did_you_mean, finite, number, shown
 from bpinn.problem_file.sensors import SensorReader
-from bpinn.problem_file.settings import read_field, read_inference, read_prior
+from bpinn.problem_file.settings import METHODS, read_field, read_inference, read_prior
 from bpinn.quantities import Names, Partial
 
+METHOD_NAMES = tuple(METHODS)
 LARGEST = 2**20  # bytes of a problem file
 HIGHEST_ORDER = 8
 
@@ -34,20 +35,27 @@ class ProblemFile:
     sources: tuple[str, ...] = ()  # data files, relative to the problem file
 
 
-def read_problem(path: str | Path, changes: Sequence[str] = (), *, allow_outside: bool = False) -> ProblemFile:
+def read_problem(
+    path: str | Path,
+    changes: Sequence[str] = (),
+    *,
+    allow_outside: bool = False,
+    renamed: Mapping[str, str] | None = None,
+) -> ProblemFile:
     """Read a problem file with the data it names.
 
     Arguments:
         path: the TOML file.
         changes: such as "inference.chains=2", each of which sets a key.
         allow_outside: let the file name data outside of its own folder.
+        renamed: where data files are that the file calls otherwise, as in the folder of a run.
     """
     path = Path(path)
     content = _load(path)
     for change in changes:
         _change(content, change)
     try:
-        return _Reader(path, content, allow_outside).read()
+        return _Reader(path, content, allow_outside, renamed or {}).read()
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
 
@@ -59,6 +67,8 @@ def _load(path: Path) -> dict[str, Any]:
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path}: more than {LARGEST // 2**20} MiB; put readings into data files")
         return tomllib.loads(path.read_bytes().decode())
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -94,8 +104,8 @@ def _change(content: dict[str, Any], change: str) -> None:
 
 
 class _Reader:
-    def __init__(self, path: Path, content: dict[str, Any], allow_outside: bool):
-        self.path, self.content, self.allow_outside = path, content, allow_outside
+    def __init__(self, path: Path, content: dict[str, Any], allow_outside: bool, renamed: Mapping[str, str]):
+        self.path, self.content, self.allow_outside, self.renamed = path, content, allow_outside, renamed
 
     def read(self) -> ProblemFile:
         top = Table(self.content, "")
@@ -111,8 +121,9 @@ class _Reader:
             if name in self.fields or name in unknowns or name in self.domain:
                 raise InputError(f"equations.{name}: this is the name of something else too; call it otherwise")
         reader = SensorReader(
-            self.path.parent, self.allow_outside, self.domain, self.equations, self.is_measurable, self.formula
-        )
+            self.path.parent, self.allow_outside, self.domain, self.equations, self.is_measurable, self.formula,
+            self.renamed,
+        )  # fmt: skip
         sensors = reader.read(top.take("sensors", (list,), "tables that start with [[sensors]]", []))
         truth = self.read_truth(Table(top.table("truth", {}), "truth"), [*self.fields, *unknowns])
         method, seed, chains = read_inference(Table(top.table("inference", {}), "inference"))

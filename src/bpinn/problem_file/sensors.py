@@ -29,6 +29,7 @@ class SensorReader:
     equations: Mapping[str, Expression]
     is_measurable: Callable[[str], bool]
     formula: Callable[[str, str], Expression]
+    renamed: Mapping[str, str] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
 
     def read(self, given: Sequence[Any]) -> dict[str, Sensors]:
@@ -111,7 +112,8 @@ class SensorReader:
 
     def inside(self, source: str, where: str) -> Path:
         """A data file, which must lie in the folder of the problem file, links and all."""
-        folder = self.folder.resolve()
+        folder, given = self.folder.resolve(), source
+        source = self.renamed.get(source, source)
         try:
             path = (folder / source).resolve()
             outside = not path.is_relative_to(folder)
@@ -121,7 +123,7 @@ class SensorReader:
             raise InputError(
                 f"{where}: {shown(source)} is outside of the problem's folder; put it there, or --allow-outside"
             )
-        self.sources.append(source)
+        self.sources.append(given)
         return path
 
     def read_points(self, table: Table) -> dict[str, np.ndarray]:
@@ -170,7 +172,7 @@ class SensorReader:
             return np.array([float(number(v, where)) for v in value])
         if isinstance(value, str):
             formula = parse(value, self.domain, where)
-            missing = [name for name in formula.names if name not in at and name != "pi"]
+            missing = [name for name in formula.names if name not in at]
             if missing:
                 raise InputError(f"{where}: {missing[0]!r} is not among the coordinates of at")
             count = len(next(iter(at.values()), np.zeros(1)))

@@ -1,0 +1,6 @@
+"""``python -m bpinn`` is the program."""
+
+from bpinn.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The program: bpinn new | check | run | resume | compare.
+
+Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 it ended and the verdict is "do not
+trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import typer
+
+import bpinn as bp
+from bpinn import runs, sampling
+from bpinn.errors import InputError
+from bpinn.inference import versions
+from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
+from bpinn.progress import Display
+from bpinn.result import Result
+from bpinn.templates import TEMPLATES, write_template
+
+WRONG, DISTRUST, STOPPED = 2, 3, 130
+
+app = typer.Typer(
+    help="Differential equations from noisy data, with error bars that can be trusted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the file.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Let the file name data outside of its folder.")]
+Cores = Annotated[int | None, typer.Option(help="How many cores to use; all unless given.", min=1)]
+
+
+def main() -> None:
+    """Run the program; wrong input is one sentence, never a traceback."""
+    try:
+        app()
+    except InputError as error:
+        print(f"bpinn: {error}", file=sys.stderr)
+        sys.exit(WRONG)
+    except KeyboardInterrupt as stopped:
+        print(f"bpinn: stopped{f': {stopped}' if str(stopped) else ''}", file=sys.stderr)
+        sys.exit(STOPPED)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"bpinn {versions()['bpinn']}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def new(
+    name: Annotated[Path, typer.Argument(help="The folder to make.")],
+    template: Annotated[str, typer.Option(help=f"One of {', '.join(TEMPLATES)}.")] = "inverse-1d",
+) -> None:
+    """Write a problem file with data to start from."""
+    for path in write_template(template, name):
+        print(path)
+    print(f"Next: bpinn run {name / 'problem.toml'}")
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    changes: Changes = None,
+    allow_outside: Outside = False,
+    as_json: Json = False,
+) -> None:
+    """Say what would be run: sensors, unknowns, parameters, and about how long it would take."""
+    found = read_problem(file, changes or (), allow_outside=allow_outside)
+    facts = _facts(found)
+    if as_json:
+        print(json.dumps(facts))
+        return
+    print(found.title)
+    print(f"  {found.problem}")
+    for name, formula in found.equations.items():
+        print(f"  {name} = {formula}")
+    print(f"  {facts['parameters']} parameters, {facts['readings']} readings")
+    print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
+    print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
+    print(f"; about {facts['seconds']:.0f} s" if facts["seconds"] else "")
+
+
+def _facts(found: ProblemFile) -> dict[str, Any]:
+    posterior = bp.Posterior(found.problem, native=True)
+    chains = found.chains or found.method.chains
+    micro = _gradient_microseconds(posterior)
+    last = found.method.stages()[-1]
+    seconds = None
+    if isinstance(found.method, bp.HMC):
+        steps = found.method.first_length * (last.num_warmup + (found.method.num_draws or 400))
+        seconds = 1e-6 * micro * steps * chains / min(chains, len(os.sched_getaffinity(0)))
+    return {
+        "title": found.title,
+        "parameters": posterior.dim,
+        "readings": sum(len(r.values) for r in found.problem.readings),
+        "unknowns": list(found.problem.unknowns),
+        "method": type(found.method).__name__,
+        "chains": chains,
+        "microseconds": micro,
+        "mebibytes": sampling.memory_of(found.method, posterior.model, chains) / 2**20,
+        "seconds": seconds,
+    }
+
+
+def _gradient_microseconds(posterior: bp.Posterior, steps: int = 50) -> float:
+    """Of one gradient in a compiled loop."""
+    gradient = jax.grad(posterior.log_density)
+
+    @jax.jit
+    def loop(z: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, steps, lambda _, z: z + 1e-12 * gradient(z), z)
+
+    z = 0.1 * posterior.sample_prior(jax.random.key(0), 1)[0]
+    jax.block_until_ready(loop(z))
+    started = time.perf_counter()
+    jax.block_until_ready(loop(z))
+    return 1e6 * (time.perf_counter() - started) / steps
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    out: Annotated[Path | None, typer.Option(help="The folder of the run; run, run-2, ... beside the file.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    changes: Changes = None,
+    cores: Cores = None,
+    allow_outside: Outside = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a problem file. Ctrl-C keeps what is done; `bpinn resume` goes on."""
+    said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
+    started = runs.start(file, out, said, allow_outside=allow_outside)
+    if not (quiet or as_json):
+        print(f"{started.problem_file.title}\n  {started.problem_file.problem}\n  in {started.folder}", file=sys.stderr)
+    _go(started, cores, quiet, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    cores: Cores = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was stopped or killed; the draws are those of a run that never was."""
+    found = runs.open_run(folder)
+    if found.is_done:
+        _tell(found.load(), found, as_json)
+        return
+    _go(found, cores, quiet, as_json)
+
+
+def _go(started: runs.Run, cores: int | None, quiet: bool, as_json: bool) -> None:
+    report: Callable[[sampling.Progress], None] = (lambda _: None) if quiet or as_json else Display()
+    result = started.go(report, lambda message: print(f"bpinn: {message}", file=sys.stderr), cores)
+    if result.interrupted:
+        print(f"bpinn: stopped; go on with: bpinn resume {started.folder}", file=sys.stderr)
+    _tell(result, started, as_json)
+    if result.interrupted:
+        raise typer.Exit(STOPPED)
+
+
+def _tell(result: Result, started: runs.Run, as_json: bool) -> None:
+    health = result.diagnose()
+    if as_json:
+        print(json.dumps(_as_json(result, started)))
+    else:
+        print(result.summary())
+        print(f"In {started.folder}: result.npz (in Python: bpinn.load)")
+    if health.verdict == "bad" and not result.interrupted:
+        raise typer.Exit(DISTRUST)
+
+
+def _as_json(result: Result, started: runs.Run) -> dict[str, Any]:
+    health, table = result.diagnose(), result.summary().table
+    numbers = {
+        name: {column: float(v) if np.isfinite(v) else None for column, v in row.items()}
+        for name, row in table.to_dict("index").items()
+    }
+    return {
+        "folder": str(started.folder),
+        "verdict": health.verdict,
+        "reasons": health.reasons,
+        "unknowns": numbers,
+        "chains": result.z.shape[0],
+        "draws": result.z.shape[1],
+        "seconds": result.seconds,
+        "interrupted": result.interrupted,
+    }
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+    as_json: Json = False,
+) -> None:
+    """Put the unknowns of several runs side by side."""
+    found = [runs.open_run(folder) for folder in folders]
+    rows = [_as_json(one.load(), one) for one in found]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row["unknowns"]))
+    header = ["run", *names, "verdict", "seconds"]
+    cells = []
+    for row in rows:
+        values = []
+        for name in names:
+            value = row["unknowns"].get(name)
+            sd = "" if not value or value["sd"] is None else f" ± {value['sd']:.2g}"
+            values.append(f"{value['mean']:.4g}{sd}" if value else "-")
+        cells.append([row["folder"], *values, row["verdict"], f"{sum(row['seconds'].values()):.1f}"])
+    widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
+    for line in [header, *cells]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,206 @@
+"""The program, as a person or a machine runs it: commands, exit codes, folders, killing and resuming."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import bpinn as bp
+from bpinn import runs
+from bpinn.problem_file import read_problem
+from bpinn.templates import TEMPLATES, write_template
+
+QUICK = ["inference.num_warmup=30", "inference.num_draws=20", "inference.num_leapfrog=4", "inference.chains=2"]
+SETTINGS = [part for change in QUICK for part in ("--set", change)]
+
+
+def program(*arguments, **options):
+    command = [sys.executable, "-m", "bpinn", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("program") / "demo"
+    write_template("inverse-1d", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ended(demo):
+    """A run that has ended, without a process of its own."""
+    run = runs.start(demo / "problem.toml", demo / "ended", [*QUICK, "fields.u.hidden=[6]"])
+    result = run.go(lambda _: None, print, None)
+    return run, result
+
+
+def quietly(run):
+    return run.go(lambda _: None, lambda message: None, None)
+
+
+@pytest.mark.parametrize("name", list(TEMPLATES))
+def test_every_template_runs(name, tmp_path):
+    write_template(name, tmp_path / name)
+    found = read_problem(tmp_path / name / "problem.toml", QUICK)
+    result = bp.infer(found.problem, found.method, seed=0, chains=1, progress=False)
+    assert np.all(np.isfinite(result.z))
+    for truth in found.truth:
+        assert truth in [*found.problem.fields, *found.problem.unknowns]
+
+
+def test_a_first_time_user(tmp_path):
+    made = program("new", "demo", cwd=tmp_path)
+    assert made.returncode == 0
+    assert "bpinn run demo/problem.toml" in made.stdout
+    checked = program("check", "demo/problem.toml", cwd=tmp_path)
+    assert checked.returncode == 0
+    assert "2702 parameters, 40 readings" in checked.stdout
+    ran = program("run", "demo/problem.toml", *SETTINGS, cwd=tmp_path)
+    assert ran.returncode in (0, 3), ran.stderr
+    assert "Health: " in ran.stdout
+    assert "demo/run" in ran.stdout
+    assert "warm-up" in ran.stderr
+    again = program("run", "demo/problem.toml", *SETTINGS, "--quiet", "--json", cwd=tmp_path)
+    told = json.loads(again.stdout)
+    assert told["folder"] == "demo/run-2"
+    assert again.stderr == ""
+    assert set(told["unknowns"]["k"]) >= {"mean", "sd", "rhat", "ess"}
+    compared = program("compare", "demo/run", "demo/run-2", cwd=tmp_path)
+    assert compared.stdout.splitlines()[0].split() == ["run", "k", "verdict", "seconds"]
+    assert len(compared.stdout.splitlines()) == 3
+    shown = program("resume", "demo/run", cwd=tmp_path)  # nothing left to do
+    assert "Health: " in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "none.toml"], "none.toml: there is no such file; `bpinn new NAME`"),
+        (["resume", "."], "not a run folder"),
+        (["compare", "."], "not a run folder"),
+        (["new", ".", "--template", "inverse-1d"], "exists; give another name"),
+        (["new", "x", "--template", "inverse"], "not known; known are inverse-1d"),
+    ],
+)
+def test_wrong_input_is_a_sentence_and_exit_code_2(arguments, words, tmp_path):
+    done = program(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help():
+    assert program("--version").stdout.startswith("bpinn 0.")
+    helped = program("--help").stdout
+    for command in ("new", "check", "run", "resume", "compare"):
+        assert command in helped
+
+
+def test_a_folder_holds_what_was_run(ended, demo):
+    run, result = ended
+    assert (run.folder / "problem" / "source.csv").read_text() == (demo / "source.csv").read_text()
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert manifest["seed"] == 0
+    assert manifest["versions"]["bpinn"]
+    assert set(manifest["hashes"]) == {"problem.toml", "source.csv", "probes.csv"}
+    again = runs.open_run(run.folder).load()
+    np.testing.assert_array_equal(again.z, result.z)
+    assert again.predict("f").mean.shape == (32,)  # the equation is in the file
+    assert "ended" in (run.folder / "log.txt").read_text()
+    assert not list(run.folder.rglob("*.part"))
+
+
+def test_a_folder_is_used_once(ended, demo):
+    run, _ = ended
+    with pytest.raises(bp.InputError, match="not empty; give another --out; go on with `bpinn resume"):
+        runs.start(demo / "problem.toml", run.folder)
+
+
+def test_a_changed_file_is_refused(demo):
+    run = runs.start(demo / "problem.toml", demo / "changed", QUICK)
+    (run.folder / "problem" / "source.csv").write_text("x,value\n0,0\n")
+    with pytest.raises(bp.InputError, match=r"source\.csv: has changed since the run was started"):
+        runs.open_run(run.folder)
+    (run.folder / "manifest.json").write_text("{")
+    with pytest.raises(bp.InputError, match="the file is damaged"):
+        runs.open_run(run.folder)
+
+
+def test_data_from_outside_goes_with_the_run(demo, tmp_path):
+    text = (demo / "problem.toml").read_text().replace('"source.csv"', f'"{demo / "source.csv"}"')
+    (tmp_path / "problem.toml").write_text(text.replace('"probes.csv"', '"../probes.csv"'))
+    (tmp_path.parent / "probes.csv").write_text((demo / "probes.csv").read_text())
+    with pytest.raises(bp.InputError, match="outside of the problem's folder"):
+        runs.start(tmp_path / "problem.toml", tmp_path / "run")
+    run = runs.start(tmp_path / "problem.toml", tmp_path / "run", QUICK, allow_outside=True)
+    (tmp_path.parent / "probes.csv").unlink()
+    assert runs.open_run(run.folder).problem_file.problem.readings[1].name == "u"
+
+
+def test_a_second_process_is_refused(demo):
+    run = runs.start(demo / "problem.toml", demo / "held", QUICK)
+    from bpinn.checkpoint import only_one
+
+    with only_one(run.folder):
+        done = program("resume", run.folder)
+    assert done.returncode == 2
+    assert "another process is running in this folder" in done.stderr
+
+
+def kill_and_resume(demo, folder, expected, rng):
+    """Start a run, kill it with SIGKILL at random times until it is through, and compare bit for bit."""
+    kills = 0
+    command = [sys.executable, "-m", "bpinn", "run", demo / "problem.toml", "--out", folder, "--quiet", *LONGER]
+    while True:
+        child = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            child.communicate(timeout=rng.uniform(2.0, 9.0))
+        except subprocess.TimeoutExpired:
+            os.kill(child.pid, signal.SIGKILL)
+            child.communicate()
+            kills += 1
+        if (folder / "result.npz").exists():
+            break
+        if (folder / "manifest.json").exists():
+            command = [sys.executable, "-m", "bpinn", "resume", folder, "--quiet"]
+        else:  # killed before the folder was made
+            subprocess.run(["rm", "-rf", folder], check=True)
+    np.testing.assert_array_equal(runs.open_run(folder).load().z, expected)
+    return kills
+
+
+LONGER = [part for change in ("inference.num_warmup=120", "inference.num_draws=150", "inference.num_leapfrog=60",
+                              "inference.chains=3") for part in ("--set", change)]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_runs_killed_at_random_times_end_the_same(demo, tmp_path, count):
+    found = read_problem(demo / "problem.toml", LONGER[1::2])
+    expected = bp.infer(found.problem, found.method, seed=0, chains=3, progress=False).z
+    rng = random.Random(0)
+    kills = sum(kill_and_resume(demo, tmp_path / f"killed-{i}", expected, rng) for i in range(count))
+    assert kills >= count or count == 1
+
+
+def test_ctrl_c_and_resume(demo, tmp_path):
+    folder = tmp_path / "stopped"
+    many = [*SETTINGS, "--set", "inference.num_draws=100000"]
+    child = subprocess.Popen(
+        list(map(str, [sys.executable, "-m", "bpinn", "run", demo / "problem.toml", "--out", folder, *many])),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while len(list(folder.glob("stage-0/chain-1/0*.npz"))) < 4:
+        time.sleep(0.1)
+        assert child.poll() is None
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    out, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert f"go on with: bpinn resume {folder}" in said
+    assert "stopped early" in out
