@@ -62,7 +62,7 @@ class Run:
         """Run, or go on, to the end; what is done is on disk all the while."""
         with only_one(self.folder):
             self._check_versions(warn)
-            self.log("started" if not list(self.folder.glob("stage-*")) else "taken up")
+            self.log("taken up" if self._has_begun() else "started")
 
             def say(message: str) -> None:
                 self.log(message)
@@ -84,10 +84,13 @@ class Run:
                 self.log(f"ended: {result.diagnose().verdict}")
             return result
 
+    def _has_begun(self) -> bool:
+        return any(self.folder.glob("stage-*"))
+
     def _check_versions(self, warn: Callable[[str], None]) -> None:
         now, then = versions(), self.manifest["versions"]
         changed = [f"{name} {then.get(name)} to {now[name]}" for name in now if then.get(name) != now[name]]
-        if changed and list(self.folder.glob("stage-*")):
+        if changed and self._has_begun():
             warn(
                 f"since the run began versions have changed ({', '.join(changed)}); draws may differ in their last bits"
             )

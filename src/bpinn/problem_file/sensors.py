@@ -51,7 +51,7 @@ class SensorReader:
     def read_quantity(self, table: Table) -> tuple[Quantity, str]:
         text = table.text("quantity", wanted="a field, a derivative, the name of an equation, or a formula")
         along = table.text("periodic", None, "a coordinate")
-        quantity: Quantity = text
+        quantity: str | Callable[..., Any] = text
         called = text
         if text in self.equations:
             quantity = self.equations[text].function(text)
