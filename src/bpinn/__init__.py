@@ -1,6 +1,9 @@
 """Bayesian physics-informed neural networks: differential equations from noisy data, with error bars."""
 
-from bpinn import paper, plot, prior, reference
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bpinn import paper, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
@@ -11,6 +14,9 @@ from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic
 from bpinn.result import Result
 from bpinn.storage import load
+
+if TYPE_CHECKING:
+    from bpinn import plot
 
 __all__ = [
     "HMC",
@@ -41,3 +47,10 @@ __all__ = [
     "prior",
     "reference",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`bpinn.plot` when it is first asked for: importing matplotlib takes more than a second."""
+    if name == "plot":
+        return import_module("bpinn.plot")
+    raise AttributeError(f"module 'bpinn' has no attribute {name!r}")

@@ -7,9 +7,10 @@ log density.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import numpy as np
-from arviz_stats.base import array_stats
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
@@ -20,6 +21,14 @@ GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 # they give, shorter ones wander. Of equations half is asked.
 WORTH, WORTH_EQUATION = 0.4, 0.2
 DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
+
+
+@cache
+def statistics() -> Any:
+    """ArviZ's statistics of arrays, imported at the first use: it takes a second, in which a run can compile."""
+    from arviz_stats.base import array_stats
+
+    return array_stats
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
     with np.errstate(invalid="ignore", divide="ignore"):
-        rhat = np.asarray(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
+        rhat = np.asarray(statistics().rhat(draws, chain_axis=0, draw_axis=1))
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
 
@@ -65,8 +74,8 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
     draws = np.asarray(draws, float)
     if draws.shape[1] < 4:
         return np.zeros(draws.shape[2:])
-    bulk = np.asarray(array_stats.ess(draws, chain_axis=0, draw_axis=1, method="bulk"))
-    tail = np.asarray(array_stats.ess(draws, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95)))
+    bulk = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="bulk"))
+    tail = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95)))
     frozen = np.ptp(draws, axis=1).max(axis=0) == 0
     return np.where(frozen, 0.0, np.nan_to_num(np.minimum(bulk, tail)))
 
@@ -129,7 +138,7 @@ def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
     effective = np.zeros(int(moving.sum()))
     for group in branches(functionals, equations):
         part = draws[list(group)][..., moving]
-        effective += np.nan_to_num(array_stats.ess(part, chain_axis=0, draw_axis=1, method="bulk"))
+        effective += np.nan_to_num(statistics().ess(part, chain_axis=0, draw_axis=1, method="bulk"))
     worth = np.maximum(effective / draws[..., 0].size, 1e-6)
     return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))
 
@@ -292,7 +301,7 @@ def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
     share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
     try:
         with np.errstate(invalid="raise", divide="raise"):
-            khat = float(array_stats.psislw(-flat)[1])  # it takes the negative, as of likelihoods left out
+            khat = float(statistics().psislw(-flat)[1])  # it takes the negative, as of likelihoods left out
     except FloatingPointError:  # the tail underflows: one draw has all the weight
         khat = np.inf
     return khat if np.isfinite(khat) else np.inf, share

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from bpinn.errors import InputError
 
@@ -135,7 +135,7 @@ class GaussianPrediction(Prediction):
         return self._mean, np.sqrt(variance).reshape(self._shape)
 
     def _compute_quantiles(self, wanted: list[float]) -> list[np.ndarray]:
-        return [self.mean + norm.ppf(p) * self.sd for p in wanted]
+        return [self.mean + ndtri(p) * self.sd for p in wanted]
 
     def _sample(self, part: slice) -> np.ndarray:
         variances, directions = np.linalg.eigh(self.covariance)

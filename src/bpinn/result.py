@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from bpinn import diagnostics
 from bpinn.errors import InputError
@@ -19,6 +18,7 @@ from bpinn.problem import Problem, Readings
 from bpinn.quantities import Quantity, label
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
@@ -28,10 +28,10 @@ class Summary:
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
     """
 
-    def __init__(self, table: pd.DataFrame, notes: str):
+    def __init__(self, table: "pd.DataFrame", notes: str):
         self.table, self.notes = table, notes
 
-    def __getitem__(self, column: str) -> pd.Series:
+    def __getitem__(self, column: str) -> "pd.Series":
         return self.table[column]
 
     @property
@@ -119,6 +119,8 @@ class Result:
         if self.method.estimate == "chains":
             columns |= {"rhat": diagnostics.rhat_of(values) if count else np.zeros(0)}
             columns |= {"ess": diagnostics.ess_of(values) if count else np.zeros(0)}
+        import pandas as pd  # here, because importing it takes a third of a second
+
         table = pd.DataFrame(columns, index=_scalar_labels(self.problem))
         stopped = ", stopped early" if self.interrupted else ""
         total = sum(self.seconds.values())

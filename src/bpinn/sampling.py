@@ -23,6 +23,7 @@ import numpy as np
 from jax import Array
 
 from bpinn.checkpoint import ChainFolder, Checkpoint
+from bpinn.diagnostics import statistics
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.methods.base import ENOUGH, Record, Stage
@@ -134,6 +135,7 @@ def run(
     # A precision set by `with jax.enable_x64(True)` is one thread's own; the chains' threads take it over.
     double = jnp.result_type(float) == jnp.float64
     with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
+        pool.submit(statistics)  # which the reviews of chains need, while the first stage compiles
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1
             if interrupted and not last:

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import legendre
-from scipy.optimize import brentq
 
 from bpinn.errors import InputError
 
@@ -94,6 +93,8 @@ def exponential_eigenpairs(kernel: Exponential, interval: tuple[float, float], t
     """Closed form (Xiu 2010, example 4.1): cosines and sines in turn, whose frequencies are roots of tangents."""
     low, high = interval
     half, centre, c = 0.5 * (high - low), 0.5 * (high + low), 1.0 / kernel.length
+
+    from scipy.optimize import brentq  # here, because importing it takes time that only this kernel needs
 
     def root(i: int) -> float:
         # The i-th root lies in ((i) pi/2, (i + 1) pi/2) / half; even i are cosines, odd ones sines.

@@ -5,14 +5,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flowjax.bijections import Affine, Coupling, RationalQuadraticSpline
 from jax import Array
 from jax.scipy.linalg import solve_triangular
-from paramax import unwrap
 
 from bpinn.errors import InputError
 from bpinn.methods import gaussian, potential
@@ -189,7 +186,10 @@ class _Layers(NamedTuple):
         back = np.argsort(self.permutations, axis=1)
         return jax.lax.scan(one, (y, jnp.zeros((), y.dtype)), (arrays, back), reverse=True)[0]
 
-    def _layer(self, arrays: tuple[Array, ...]) -> Coupling:
+    def _layer(self, arrays: tuple[Array, ...]) -> Any:
+        import equinox as eqx
+        from paramax import unwrap
+
         return unwrap(eqx.combine(jax.tree.unflatten(self.structure, arrays), self.layer))
 
     def first_arrays(self, key: Array) -> tuple[Array, ...]:
@@ -206,6 +206,10 @@ class _Layers(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _coupling(settings: Flow, dim: int, double: bool) -> _Layers:
+    # Here, because importing them takes half a second, which only flows need.
+    import equinox as eqx
+    from flowjax.bijections import Affine, Coupling, RationalQuadraticSpline
+
     def build() -> _Layers:
         with jax.enable_x64(double):
             spline = settings.kind == "spline"
