@@ -1,3 +1,5 @@
+import signal
+
 import jax
 import numpy as np
 import pytest
@@ -23,3 +25,9 @@ def prior_result():
         return bp.Result(problem, bp.HMC(), 0, z, functionals, {"log_density": np.zeros((1, draws))})
 
     return make
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_is_heard():
+    """A shell that starts the tests in the background makes them deaf to it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
