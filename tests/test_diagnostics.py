@@ -50,11 +50,11 @@ def broken(functionals, stats):
 
 
 def divergent(functionals, stats):
-    stats["divergent"][:, :50] = True
+    stats["divergent"][:, :150] = True
 
 
 def few_divergent(functionals, stats):
-    stats["divergent"][:, :8] = True
+    stats["divergent"][:, :40] = True
 
 
 def rejecting(functionals, stats):
@@ -76,8 +76,8 @@ def shifted_equation(functionals, stats):
         (stuck, "bad", "chain 2 never moved"),
         (elsewhere, "bad", "chains disagree"),
         (broken, "bad", "NaN or infinite"),
-        (divergent, "bad", "200 divergent transitions"),
-        (few_divergent, "care", "32 divergent transitions"),
+        (divergent, "bad", "600 divergent transitions"),
+        (few_divergent, "care", "160 divergent transitions"),
         (rejecting, "bad", "chain 1 accepts only 2%"),
         (collapsed, "bad", "step size of chain 1 collapsed"),
         (shifted_equation, "good", "chains agree"),

@@ -16,7 +16,11 @@ import pytest
 import bpinn as bp
 
 FOLDER = Path(__file__).parents[1] / "examples"
-RUNS = [(path.stem, "") for path in sorted(FOLDER.glob("*.py"))]
+LONG = ("compare_methods",)  # its methods are all compiled
+RUNS = [
+    pytest.param(path.stem, "", marks=pytest.mark.slow if path.stem in LONG else ())
+    for path in sorted(FOLDER.glob("*.py"))
+]
 RUNS += [("field_unknown", "with_k"), ("high_order", "mixed")]
 CHAINS, DRAWS = 2, 30
 POINTS = 7  # in every prediction, so that few programs are compiled

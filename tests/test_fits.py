@@ -180,7 +180,7 @@ def test_the_coupling_flow_reaches_the_exact_posterior(noise):
     assert np.mean(result.history["elbo"][0, -20:]) == pytest.approx(exact.log_evidence, abs=0.02)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", [pytest.param(NOISES[0], marks=pytest.mark.slow), NOISES[1]])
 def test_the_potential_flow_reaches_the_exact_posterior(noise):
     """Its gradient has noise that the coupling flow's has not, hence the wider tolerances."""
     problem = poisson(noise)

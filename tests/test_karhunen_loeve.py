@@ -126,7 +126,7 @@ def test_as_a_field_valued_unknown():
             "u": bp.Sensors("u", {"x": x}, np.exp(-x), noise=0.05),
         },
     )
-    method = bp.HMC(num_leapfrog=40, num_warmup=400, num_draws=500)
+    method = bp.HMC(num_leapfrog=80, num_warmup=400, num_draws=500)
     result = bp.infer(problem, method, seed=0, progress=False)
     band = result.predict("k", {"x": x})
     assert np.all(band.draws > 0)

@@ -14,6 +14,7 @@ import numpy as np
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
+GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are to be expected: steps are drawn up to what is just stable
 # Equations hold derivatives, which move slowly, and are read as bands: a tenth of an sd is enough there.
 GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
 GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
@@ -265,9 +266,9 @@ def _judge_sampler(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
         chain = int(np.argmin(acceptance))
         health.worsen("care", f"chain {chain} accepts {acceptance[chain]:.0%} of its proposals", WARM)
     count = int(stats["divergent"].sum())
-    if divergent > 0.02:
+    if divergent > CARE_DIVERGENT:
         health.worsen("bad", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
-    elif divergent > 0.005:
+    elif divergent > GOOD_DIVERGENT:
         health.worsen("care", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
     steps = stats["step_size"][:, -1]
     typical = np.median(steps)

@@ -24,7 +24,12 @@ class Record(NamedTuple):
     stats: dict[str, Any]
 
 
-ENOUGH = "enough"
+class Review(NamedTuple):
+    """What comes of looking at all chains together: what they are told (see `Stage.hear`), and how they go on."""
+
+    news: Any = None
+    warm: bool = False  # warm-up has done its work, and what is left of it is skipped
+    enough: bool = False  # there are draws enough
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Stage(ABC):
     @property
     def until_good(self) -> bool:
         """Whether it may end before all steps are done, when a review finds them enough."""
+        return False
+
+    @property
+    def until_warm(self) -> bool:
+        """Whether its warm-up may end before all of its steps are done, when a review finds that it can."""
         return False
 
     @property
@@ -67,14 +77,14 @@ class Stage(ABC):
         """The step after ``done`` at which all chains wait for each other and are reviewed together."""
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> Any:
-        """What all chains are told at a pause (see `hear`), or `ENOUGH` when they are to stop.
+    def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
+        """What is found at a pause.
 
-        ``functionals`` are (chains, steps, functionals): of the steps since the last pause in warm-up, of all draws
-        after it. ``equations`` marks those that are equations. It depends on nothing else, so that a run that is
-        taken up again comes to the same.
+        ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): of the steps since the last pause
+        in warm-up, of all draws after it. ``equations`` marks the functionals that are equations. It depends on nothing
+        else, so that a run that is taken up again comes to the same.
         """
-        return None
+        return Review()
 
     def hear(self, state: Any, news: Any) -> Any:
         """A chain's state after a review."""

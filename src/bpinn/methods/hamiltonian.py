@@ -15,7 +15,7 @@ from blackjax.mcmc import hmc
 from jax import Array
 
 from bpinn import diagnostics
-from bpinn.methods.base import ENOUGH, Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.methods.base import Method, Record, Review, Stage, check_choice, check_count, check_number
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
 from bpinn.posterior import Model
@@ -26,9 +26,14 @@ ANNEALED = 0.6  # of warm-up, when the start is annealed; the rest finds the ste
 FEWEST = 20  # positions from which variances are estimated
 MEMORY = 30  # steps over which dual averaging looks back while the noise is annealed
 PILOTS, FEWEST_IN_PILOT = 3, 20  # the end of warm-up, in so many parts after each of which the length is set anew
-FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 4000  # leapfrog steps, where their number is not given
+FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 16000  # leapfrog steps, where their number is not given
 MOST_GROWN, MOST_SHRUNK = 4.0, 0.5
+FAR_TOO_SHORT = 1.5  # by which factor trajectories must be too short, for their length to be changed after the pilots
 LEAST_DRAWS, ROUND, MOST_DRAWS = 200, 50, 2000  # where the number of draws is not given
+# Where the length of warm-up is not given: it goes on in rounds until step sizes no longer shrink, on average over
+# chains or much in any.
+LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
+SHRINKING, SHRINKING_ANY = 0.05, 0.2
 
 
 class _State(NamedTuple):
@@ -38,6 +43,13 @@ class _State(NamedTuple):
     weight: Array  # of the log likelihood, below one while the noise is annealed
     first_weight: Array
     length: Array  # leapfrog steps of a trajectory
+
+
+class _News(NamedTuple):
+    """What chains are told: how many times longer their trajectories are to be, and the longest step to take."""
+
+    longer: float
+    step_size: float | None
 
 
 @dataclass(frozen=True)
@@ -134,41 +146,66 @@ class Hamiltonian(Stage):
     def until_good(self) -> bool:
         return self.settings.num_draws is None
 
+    @property
+    def until_warm(self) -> bool:
+        return self.settings.num_warmup is None
+
+    @property
+    def _tuning(self) -> int:
+        """Steps in which the likelihood is annealed and the length found: all of warm-up, where that is given."""
+        return LEAST_WARMUP if self.until_warm else self.num_warmup
+
     def _pilot(self) -> int:
-        """Steps in each of the pilots that warm-up ends with; none if they would be too few to say anything."""
-        begin = self._last_annealed if self.settings.init == "anneal" else self.num_warmup // 2
-        size = (self.num_warmup - begin) // PILOTS
+        """Steps in each of the pilots that tuning ends with; none if they would be too few to say anything."""
+        begin = self._last_annealed if self.settings.init == "anneal" else self._tuning // 2
+        size = (self._tuning - begin) // PILOTS
         return size if self.settings.finds_length and size >= FEWEST_IN_PILOT else 0
 
     def pause_after(self, done: int) -> int:
-        pilot = self._pilot()
-        if pilot and done < self.num_warmup:
-            pilots_left = min(PILOTS, (self.num_warmup - done - 1) // pilot)
-            return self.num_warmup - pilots_left * pilot
+        pilot, tuning = self._pilot(), self._tuning
+        if done < tuning and (pilot or self.until_warm):
+            pilots_left = min(PILOTS, (tuning - done - 1) // pilot) if pilot else 0
+            return tuning - pilots_left * pilot
+        if done < self.num_warmup and self.until_warm:
+            return min(done + WARMUP_ROUND, self.num_warmup)
         if self.until_good:
             return max(done + ROUND, self.num_warmup + LEAST_DRAWS)
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> Any:
-        """How many times longer trajectories should be; after warm-up, whether there are draws enough."""
+    def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
+        """How many times longer trajectories should be; whether warm-up can end; whether there are draws enough."""
         if done > self.num_warmup:
-            return ENOUGH if diagnostics.enough(functionals, equations) else 1.0
-        if done <= self.num_warmup - PILOTS * self._pilot():
+            return Review(enough=diagnostics.enough(functionals, equations))
+        longer = self._longer(done, functionals, equations)
+        warm = done == self.num_warmup or (done > self._tuning and _settled(stats["step_size"]))
+        # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
+        limit = _usual(stats["step_size"]) if warm and self.until_warm else None
+        return Review(_News(longer, limit), warm)
+
+    def _longer(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> float:
+        """How many times longer trajectories should be, from those since the last pause."""
+        pilots = PILOTS * self._pilot()
+        if not pilots or done <= self._tuning - pilots:
             return 1.0
         # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
         # as much as is wanted of it.
-        return float(np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN))
+        factor = np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
+        return 1.0 if done > self._tuning and factor < FAR_TOO_SHORT else float(factor)
 
-    def hear(self, state: _State, news: float) -> _State:
-        if news == 1.0:
-            return state
-        length = np.clip(round(int(state.length) * news), SHORTEST, LONGEST)
-        return state._replace(length=jnp.int32(length))
+    def hear(self, state: _State, news: _News) -> _State:
+        if news.longer != 1.0:
+            length = np.clip(round(int(state.length) * news.longer), SHORTEST, LONGEST)
+            state = state._replace(length=jnp.int32(length))
+        if news.step_size is not None:
+            own = state.step_size.log_step_size_avg
+            smaller = jnp.minimum(own, jnp.asarray(np.log(news.step_size), own.dtype))
+            state = state._replace(step_size=state.step_size._replace(log_step_size_avg=smaller))
+        return state
 
     @property
     def _last_annealed(self) -> int:
         """The warm-up step at which the likelihood reaches its full weight."""
-        return max(int(ANNEALED * self.num_warmup), 1)
+        return max(int(ANNEALED * self._tuning), 1)
 
     def _anneal(self, model: Model, state: _State, step: Array) -> _State:
         """Strengthen the likelihood a little, geometrically, from its first weight to one."""
@@ -199,10 +236,10 @@ class Hamiltonian(Stage):
         """Stan's windows: variances are collected in growing windows, the step size starts anew after each."""
         (restart_step_size, _, final_step_size), (_, update_mass, final_mass) = self._adapters()
         with jax.ensure_compile_time_eval():
-            schedule = np.asarray(build_schedule(self.num_warmup)).astype(int)
+            schedule = np.asarray(build_schedule(self._tuning)).astype(int)
         collecting, closing = (jnp.asarray(schedule[:, i], bool) for i in (0, 1))
-        warming = step < self.num_warmup
-        at = jnp.minimum(step, self.num_warmup - 1)
+        warming = step < self._tuning
+        at = jnp.minimum(step, self._tuning - 1)
         # While the likelihood is still being strengthened, variances are not yet the posterior's.
         settled = warming & (step >= (self._last_annealed if self.settings.init == "anneal" else 0))
         collect, close = settled & collecting[at], settled & closing[at]
@@ -219,6 +256,26 @@ class Hamiltonian(Stage):
         return state.hmc.position
 
 
+def _usual(step_sizes: np.ndarray) -> float:
+    """The geometric mean over all chains in the second half of a round, (chains, steps)."""
+    return float(np.exp(_logs(step_sizes)[:, step_sizes.shape[1] // 2 :].mean()))
+
+
+def _logs(step_sizes: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(step_sizes, np.finfo(float).tiny))
+
+
+def _settled(step_sizes: np.ndarray) -> bool:
+    """Whether the step sizes of a round of warm-up, (chains, steps), have stopped shrinking.
+
+    Chains that are still on their way into stiffer parts of the posterior need ever smaller steps.
+    """
+    logs = _logs(step_sizes)
+    half = logs.shape[1] // 2
+    grown = logs[:, half:].mean(axis=1) - logs[:, :half].mean(axis=1)
+    return bool(grown.mean() > -SHRINKING and grown.min() > -SHRINKING_ANY)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampler(Method):
     """What HMC and NUTS share."""
@@ -233,7 +290,7 @@ class Sampler(Method):
     thin: int = 1
     keep: int | None = None
     chains: int = 4
-    num_warmup: int = 300
+    num_warmup: int | None = None
     num_draws: int | None = None
 
     @property
@@ -254,7 +311,8 @@ class Sampler(Method):
 
     def _check(self) -> None:
         name = type(self).__name__
-        check_count(name, "num_warmup", self.num_warmup, 20)
+        if self.num_warmup is not None:
+            check_count(name, "num_warmup", self.num_warmup, 20)
         if self.num_draws is not None:
             check_count(name, "num_draws", self.num_draws, 4)
         check_count(name, "thin", self.thin)
@@ -273,5 +331,6 @@ class Sampler(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         most = MOST_DRAWS if self.num_draws is None else self.num_draws
-        draws = Hamiltonian(self.num_warmup + most, self.num_warmup, self)
+        warmup = MOST_WARMUP if self.num_warmup is None else self.num_warmup
+        draws = Hamiltonian(warmup + most, warmup, self)
         return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

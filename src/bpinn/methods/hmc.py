@@ -20,7 +20,10 @@ class HMC(Sampler):
         num_leapfrog: leapfrog steps in a trajectory; unless given, found in warm-up from how well the chains mix.
         jitter: each trajectory's number of steps is drawn from ``num_leapfrog * (1 ± jitter)``, so that
             no quantity comes back to where it was in every trajectory; 0 keeps it fixed.
-        num_warmup: transitions in which the step size is found; they are not kept.
+        step_jitter: each trajectory's step size is drawn from ``(1 - step_jitter, 1)`` times the one that was found, so
+            that a chain gets through places where that is too long; 0 keeps it fixed.
+        num_warmup: transitions in which the step size is found, which are not kept; unless given, as many as it
+            takes for step sizes to settle, 350 at least and 600 at most.
         num_draws: draws of each chain after warm-up; unless given, as many as it takes for the run to be judged good,
             200 at least and 2,000 at most.
         step_size: the first step size; dual averaging takes it from there.
@@ -43,19 +46,22 @@ class HMC(Sampler):
 
     num_leapfrog: int | None = None
     jitter: float = 0.5
+    step_jitter: float = 0.4
 
     def __post_init__(self) -> None:
         if self.num_leapfrog is not None:
             check_count("HMC", "num_leapfrog", self.num_leapfrog)
         check_number("HMC", "jitter", self.jitter, -1e-9, 1.0)
+        check_number("HMC", "step_jitter", self.step_jitter, -1e-9, 1.0)
         self._check()
 
     @classmethod
     def paper(cls, **changes: Any) -> "HMC":
         """The paper's settings: one chain from the prior, 2,000 burn-in steps, the last 10,000 of 15,000 kept."""
         settings = cls(
-            num_leapfrog=50, jitter=0.0, num_warmup=2000, num_draws=15000, keep=10000, init="prior", chains=1
-        )
+            num_leapfrog=50, jitter=0.0, step_jitter=0.0, num_warmup=2000, num_draws=15000, keep=10000, init="prior",
+            chains=1,
+        )  # fmt: skip
         return replace(settings, **changes)
 
     @property
@@ -69,6 +75,9 @@ class HMC(Sampler):
     def move(
         self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array
     ) -> Any:
+        if self.step_jitter:
+            key, key_step = jax.random.split(key)
+            step_size *= jax.random.uniform(key_step, (), step_size.dtype, 1.0 - self.step_jitter, 1.0)
         if self.jitter:
             key, key_length = jax.random.split(key)
             low, high = (jnp.round(length * (1.0 + sign * self.jitter)).astype(int) for sign in (-1, 1))

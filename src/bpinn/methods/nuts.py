@@ -19,7 +19,7 @@ class NUTS(Sampler):
     """
 
     max_tree_depth: int = 10
-    num_warmup: int = field(default=500, kw_only=True)
+    num_warmup: int | None = field(default=500, kw_only=True)
     mass: str = field(default="diagonal", kw_only=True)
 
     def __post_init__(self) -> None:
