@@ -18,6 +18,7 @@ from bpinn.posterior import Posterior
 METHODS = {
     "hmc": bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=4),
     "hmc-open": bp.HMC(num_warmup=150),
+    "hmc-found-warm-up": bp.HMC(num_draws=30, num_leapfrog=4),
     "hmc-map": bp.HMC(num_warmup=30, num_draws=20, num_leapfrog=4, init="map", init_steps=50),
     "hmc-diagonal": bp.HMC(num_warmup=60, num_draws=20, num_leapfrog=4, mass="diagonal"),
     "hmc-kept": bp.HMC(num_warmup=30, num_draws=60, num_leapfrog=2, keep=20),
@@ -69,12 +70,14 @@ def killed_after(monkeypatch, problem, method, folder, writes):
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch):
-    problem = straight_line() if name == "hmc-open" else make_problem(hidden=(4,))
+    problem = straight_line() if name in ("hmc-open", "hmc-found-warm-up") else make_problem(hidden=(4,))
     method = METHODS[name]
     monkeypatch.setattr(sampling, "BLOCK_STEPS", 13)
     expected = run(problem, method)
     rng = np.random.default_rng(0)
-    for writes in (1, *rng.integers(2, 40, 2)):
+    # where warm-up ends early: about there, and after it
+    late = (112, 124) if name == "hmc-found-warm-up" else ()
+    for writes in (1, *rng.integers(2, 40, 2), *late):
         folder = tmp_path / str(writes)
         folder.mkdir()
         with contextlib.suppress(pytest.fail.Exception):  # it may be through before

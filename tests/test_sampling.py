@@ -162,9 +162,11 @@ def test_the_display_shows_draws_acceptance_and_rhat(problem, tty):
     stream.isatty = lambda: tty
     method = bp.HMC(num_warmup=40, num_draws=60, num_leapfrog=8)
     bp.infer(problem, method, seed=0, chains=2, progress=Display(stream))
-    last = stream.getvalue().replace("\r", "\n").strip().splitlines()[-1]
-    for words in ("2 chains", "draws 60/60", "accepted", "step", "worst R-hat", " s"):
+    told = stream.getvalue()
+    last = told.rpartition("\x1b[J")[2] if tty else told.strip().splitlines()[-1]
+    for words in ("2 chains", "draws 60/60", "accepted", "step", "worst R-hat", "ESS", "k ", " ± ", " s"):
         assert words in last
+    assert ("\x1b[J" in told) == tty
 
 
 def test_ctrl_c_keeps_the_draws_that_are_done():
@@ -384,3 +386,58 @@ def test_some_chains_of_a_result(problem):
     for wrong in ((), (3,), (0, 0), (-1,)):
         with pytest.raises(bp.InputError, match="from 0 to 2"):
             result.only(*wrong)
+
+
+# --- a warm-up that ends when it has done its work ---
+
+
+def stage_of(**settings):
+    return bp.HMC(**settings).stages()[-1]
+
+
+def reviewed(step_sizes, done, **settings):
+    """What a review of warm-up finds, of four chains that mix well."""
+    functionals = np.random.default_rng(0).standard_normal((4, 50, 3))
+    return stage_of(**settings).review(done, functionals, {"step_size": step_sizes}, np.zeros(3, bool))
+
+
+def test_warm_up_goes_on_while_steps_shrink():
+    level = np.full((4, 50), 1e-3)
+    shrinking = level * np.exp(-np.linspace(0, 0.3, 50))
+    assert reviewed(level, 350).warm
+    assert not reviewed(shrinking, 350).warm
+    alone = level.copy()
+    alone[2] *= np.exp(-np.linspace(0, 0.6, 50))
+    assert not reviewed(alone, 350).warm
+    assert reviewed(shrinking, 600).warm  # it does not go on for ever
+    assert not reviewed(level, 300).warm  # the length has just been set
+    assert reviewed(1.5 * shrinking[:, ::-1], 350).warm  # steps that grow are no reason to wait
+
+
+def test_no_chain_steps_farther_than_others():
+    steps = np.array([1e-3, 2e-3, 4e-3, 8e-3])[:, None] * np.ones((4, 50))
+    review = reviewed(steps, 350)
+    assert review.news.step_size == pytest.approx((1 * 2 * 4 * 8) ** 0.25 * 1e-3)
+    fixed = reviewed(steps, 350, num_warmup=350)
+    assert fixed.news.step_size is None  # who sets the length of warm-up gets what was found by each chain
+
+
+def test_a_short_warm_up_is_followed_by_draws():
+    method = bp.HMC(num_draws=20, num_leapfrog=3)
+    seen = []
+    result = bp.infer(straight_line(), method, seed=0, chains=2, progress=lambda p: seen.append(p.chains[0].done))
+    assert result.z.shape[1] == 20
+    assert seen[-1] == 620  # counted from where warm-up would have ended at the latest
+    steps = result.stats["step_size"]
+    assert np.all(steps == steps[:, :1])  # adaptation has stopped
+
+
+def test_the_step_size_is_jittered_and_the_posterior_is_the_same():
+    problem = straight_line()
+    exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
+    for jitter in (0.0, 0.9):
+        method = bp.HMC(step_jitter=jitter, num_leapfrog=12, num_warmup=300, num_draws=1500)
+        band = bp.infer(problem, method, seed=1, progress=False).predict("u", {"x": [0.5]})
+        error = exact.sd / np.sqrt(1000)
+        assert abs(band.mean - exact.mean) < 5 * error
+        assert abs(band.sd / exact.sd - 1) < 0.1

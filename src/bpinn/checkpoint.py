@@ -8,10 +8,11 @@ step alone, so that a block that was lost is made again, bit for bit.
 
 import errno
 import fcntl
+import io
 import os
-import tempfile
+import secrets
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,27 @@ import numpy as np
 
 from bpinn.errors import InputError
 
-STATE = "state.npz"
+STATE, DRAWS = "state.npz", "draws.npy"
 
 
-def write_file(path: Path, content: bytes | Mapping[str, np.ndarray]) -> None:
-    """Write a file so that it is there whole or not at all; a full disk is said in a sentence."""
+def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[bytes]) -> None:
+    """Write a file so that it is there whole or not at all; a full disk is said in a sentence.
+
+    The content is bytes, in one piece or several, or arrays by name for an archive of NumPy.
+    """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".part")
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
-            with os.fdopen(handle, "wb") as file:
-                if isinstance(content, bytes):
-                    file.write(content)
-                else:
+            with temporary.open("xb") as file:
+                if isinstance(content, Mapping):
                     np.savez(file, allow_pickle=False, **content)
+                else:
+                    file.writelines([content] if isinstance(content, bytes) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -47,6 +51,15 @@ def write_file(path: Path, content: bytes | Mapping[str, np.ndarray]) -> None:
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error.strerror or error)
         raise InputError(f"{path}: cannot be written: {why}; what was written before is whole") from None
+
+
+def map_draws(folder: Path) -> np.ndarray:
+    """The draws that `Checkpoint.collect` wrote, which stay on the disk."""
+    path = folder / DRAWS
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: the file is missing or damaged ({error})") from None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -74,13 +87,16 @@ class ChainFolder:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._end = 0  # the step after the last block
 
     def _block(self, first: int) -> Path:
         return self.folder / f"{first:09d}.npz"
 
     def append(self, first: int, count: int, arrays: Mapping[str, np.ndarray], state: list[np.ndarray]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_file(self._block(first), arrays)
+        # Steps between blocks may have been skipped on purpose; that none is missing is seen from what each follows.
+        write_file(self._block(first), {**arrays, "follows": np.array(self._end)})
+        self._end = first + count
         leaves = {f"leaf{i}": leaf for i, leaf in enumerate(state)}
         write_file(self.folder / STATE, {"done": np.array(first + count), **leaves})
 
@@ -98,21 +114,37 @@ class ChainFolder:
         done = int(arrays.pop("done"))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
         blocks, at = [], 0
-        while at < done:
-            block = self._block(at)
-            if not block.exists():
-                raise InputError(f"{block}: the file is missing")
+        for block in sorted(self.folder.glob("[0-9]*.npz")):
+            first = int(block.stem)
+            if first >= done:
+                break  # written, but its state was not; it is made again
             found = read_arrays(block)
-            blocks.append((at, found))
-            at += int(found["count"])
+            if not {"count", "follows"} <= set(found):
+                raise InputError(f"{block}: the file is damaged (it does not say which steps it has)")
+            if int(found["follows"]) != at:
+                raise InputError(f"{self._block(at)}: the file is missing")
+            blocks.append((first, found))
+            at = first + int(found["count"])
         if at != done:
             raise InputError(f"{path}: the state is at step {done}, the blocks at {at}")
+        self._end = at
         return done, leaves, blocks
+
+    def rows(self, first: int, last: int) -> Iterator[np.ndarray]:
+        """``z`` of the steps from ``first`` to before ``last``, block by block."""
+        for block in sorted(self.folder.glob("[0-9]*.npz")):
+            begin = int(block.stem)
+            if begin >= last:
+                return
+            with np.load(block, allow_pickle=False) as file:
+                if begin + int(file["count"]) > first:
+                    yield file["z"][max(0, first - begin) : last - begin]
 
     def clear(self) -> None:
         """Forget what is there, so that the chain is made again."""
         for path in sorted(self.folder.glob("*.npz"), key=lambda p: p.name != STATE):  # the state first
             path.unlink()
+        self._end = 0
 
 
 class Checkpoint:
@@ -120,9 +152,31 @@ class Checkpoint:
 
     def __init__(self, folder: Path, warn: Any = None):
         self.folder, self.warn = folder, warn or (lambda message: None)
+        self._chains: dict[tuple[int, int], ChainFolder] = {}
 
     def chain(self, stage: int, chain: int) -> ChainFolder:
-        return ChainFolder(self.folder / f"stage-{stage}" / f"chain-{chain}")
+        folder = self.folder / f"stage-{stage}" / f"chain-{chain}"
+        return self._chains.setdefault((stage, chain), ChainFolder(folder))
+
+    def collect(self, stage: int, spans: Sequence[tuple[int, int]], dim: int, dtype: np.dtype) -> np.ndarray:
+        """``z`` of all chains, each from its first step to before its last, as one array that stays on the disk.
+
+        It is written block by block, so that memory does not grow with the number of draws.
+        """
+        shape = (len(spans), spans[0][1] - spans[0][0], dim)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        )
+
+        def pieces() -> Iterator[bytes]:
+            yield header.getvalue()
+            for chain, (first, last) in enumerate(spans):
+                for rows in self.chain(stage, chain).rows(first, last):
+                    yield np.ascontiguousarray(rows, dtype).tobytes()
+
+        write_file(self.folder / DRAWS, pieces())
+        return map_draws(self.folder)
 
     def restore(self, stage: int, chain: int) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
         """What a chain has done. Of a damaged one nothing: it is said, and made again, with the same draws."""

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bpinn import sampling
-from bpinn.checkpoint import Checkpoint
+from bpinn.checkpoint import Checkpoint, only_one
 from bpinn.errors import InputError
+from bpinn.folders import RESULT, claim, versions
 from bpinn.methods import HMC, Method
 from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
+from bpinn.storage import load, save
 
 GIB = 2**30
 
@@ -38,7 +39,10 @@ def infer(
         seed: a whole number; the same seed gives the same draws, on any number of cores.
         chains: number of independent chains; the method's own unless given.
         progress: show progress on the terminal, or a function that is told of it.
-        out: a file to save the result to when the run ends or is stopped.
+        out: where to keep it: a file (``"result.npz"``), to which the result is saved when the run ends or is
+            stopped; or a folder (``"run"``), to which every block of draws goes. The same call with the same folder
+            goes on where a run was stopped or killed, with the draws of a run that never was, and returns the result
+            of one that has ended; `bpinn.load` reads it.
         cores: how many cores to use; all unless given.
 
     Ctrl-C stops a run and returns the draws that are done; a fit is stopped where it is, and draws are made of it.
@@ -50,7 +54,8 @@ def infer(
     method = HMC() if method is None else method
     _check(problem, method, seed, chains, cores)
     chains = method.chains if chains is None else chains
-    if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
+    folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
+    if out is not None and folder is None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
     method.check(problem)
     size = sampling.memory_of(method, Posterior(problem).model, chains)
@@ -64,9 +69,30 @@ def infer(
         report = Display()
     elif callable(progress):
         report = progress
-    result = draw(problem, method, seed=int(seed), chains=chains, cores=cores, report=report)
+    settings: dict[str, Any] = {"seed": int(seed), "chains": chains, "cores": cores, "report": report}
+    if folder is not None:
+        return _in_folder(folder, problem, method, settings)
+    result = draw(problem, method, **settings)
     if out is not None:
         result.save(out)
+    return result
+
+
+def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
+    """Go on with the run in a folder, or start it."""
+    claim(folder, problem, method, settings["seed"], settings["chains"])
+    with only_one(folder):
+        if (folder / RESULT).is_file():
+            result = load(folder / RESULT)
+            result.problem = problem  # whose equations can be evaluated
+            return result
+
+        def warn(message: str) -> None:
+            print(f"infer: {message}", file=sys.stderr)
+
+        result = draw(problem, method, **settings, checkpoint=Checkpoint(folder, warn))
+        if not result.interrupted:
+            save(result, folder / RESULT, draws_beside=True)
     return result
 
 
@@ -97,12 +123,6 @@ def draw(
         draws.interrupted,
         draws.history,
     )
-
-
-def versions() -> dict[str, str]:
-    """Of what the result depends on, so that it explains itself later."""
-    packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "flowjax", "numpy")
-    return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
 
 
 def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> None:

@@ -183,6 +183,15 @@ def monitored(problem: Problem) -> list[Watched]:
     return watched
 
 
+def scalar_labels(problem: Problem) -> list[str]:
+    """The numbers among the functionals, their last columns: unknowns and inferred noises, component by component."""
+    labels = []
+    for name, prior in {**problem.unknowns, **problem.noise_priors}.items():
+        shape = prior.shape()
+        labels += [name] if shape == () else [f"{name}[{i}]" for i in range(shape[0])]
+    return labels
+
+
 def equations_among(problem: Problem) -> np.ndarray:
     """Which of the functionals are equations, True or False each."""
     priors = {**problem.unknowns, **problem.noise_priors}

@@ -12,7 +12,7 @@ from bpinn import diagnostics
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
-from bpinn.posterior import Posterior, equations_among, monitored
+from bpinn.posterior import Posterior, equations_among, monitored, scalar_labels
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantities import Quantity, label
@@ -69,7 +69,7 @@ class Result:
     history: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Result({type(self.method).__name__}, {self._extent}, {self.problem})"
+        return f"Result({type(self.method).__name__}, {self.extent}, {self.problem})"
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -100,7 +100,7 @@ class Result:
     @cached_property
     def functional_names(self) -> list[str]:
         """What each column of ``functionals`` is: 'u at x=0.5', ..., 'k'."""
-        return [label for w in monitored(self.problem) for label in w.labels()] + _scalar_labels(self.problem)
+        return [label for w in monitored(self.problem) for label in w.labels()] + scalar_labels(self.problem)
 
     def summary(self, p: float = 0.95) -> Summary:
         """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, then the health verdict."""
@@ -121,12 +121,10 @@ class Result:
             columns |= {"ess": diagnostics.ess_of(values) if count else np.zeros(0)}
         import pandas as pd  # here, because importing it takes a third of a second
 
-        table = pd.DataFrame(columns, index=_scalar_labels(self.problem))
+        table = pd.DataFrame(columns, index=scalar_labels(self.problem))
         stopped = ", stopped early" if self.interrupted else ""
         total = sum(self.seconds.values())
-        return Summary(
-            table, f"{type(self.method).__name__}, {self._extent}{stopped}, {total:.1f} s\n{self.diagnose()}"
-        )
+        return Summary(table, f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{self.diagnose()}")
 
     @property
     def _has_spread(self) -> bool:
@@ -134,7 +132,7 @@ class Result:
         return self.method.estimate != "point"
 
     @property
-    def _extent(self) -> str:
+    def extent(self) -> str:
         """How much there is, in words."""
         chains, draws = self.z.shape[:2]
         if not self._has_spread:
@@ -158,6 +156,22 @@ class Result:
             functionals=self.functionals[rows],
             stats={name: values[rows] for name, values in self.stats.items()},
             history={name: values if name == "step" else values[rows] for name, values in self.history.items()},
+        )
+
+    def thinned(self, most: int) -> "Result":
+        """The result with at most about ``most`` draws in all, taken evenly from every chain."""
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise InputError(f"thinned: expected a whole number of draws of at least 1, got {most!r}")
+        chains, draws = self.z.shape[:2]
+        wanted = max(1, most // chains)
+        if wanted >= draws:
+            return self
+        rows = np.linspace(0, draws - 1, wanted).round().astype(int)
+        return replace(
+            self,
+            z=self.z[:, rows],
+            functionals=self.functionals[:, rows],
+            stats={name: values[:, rows] for name, values in self.stats.items()},
         )
 
     def diagnose(self) -> diagnostics.Diagnosis:
@@ -260,11 +274,3 @@ class Result:
         from bpinn.storage import save
 
         return save(self, path)
-
-
-def _scalar_labels(problem: Problem) -> list[str]:
-    labels = []
-    for name, prior in {**problem.unknowns, **problem.noise_priors}.items():
-        shape = prior.shape()
-        labels += [name] if shape == () else [f"{name}[{i}]" for i in range(shape[0])]
-    return labels

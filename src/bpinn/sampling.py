@@ -26,8 +26,8 @@ from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.diagnostics import statistics
 from bpinn.errors import InputError
 from bpinn.methods import Method
-from bpinn.methods.base import ENOUGH, Record, Stage
-from bpinn.posterior import Model, Posterior, equations_among
+from bpinn.methods.base import Record, Stage
+from bpinn.posterior import Model, Posterior, equations_among, scalar_labels
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
 BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is heard
@@ -90,7 +90,9 @@ class Progress:
     num_warmup: int
     steps_per_record: int
     until_good: bool  # whether there may be fewer steps, as soon as they are enough
+    until_warm: bool  # whether warm-up may be shorter
     equations: np.ndarray  # which of the functionals are equations
+    unknowns: list[str]  # what the last of the functionals are
     started: float
     functionals: Callable[[], np.ndarray | None]
 
@@ -144,7 +146,8 @@ def run(
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
             equations = equations_among(posterior.problem)
             kept = method.kept if last else 0
-            state = _StageRun(stage, model, data, equations, work, kept, pool, report, double)
+            unknowns = scalar_labels(posterior.problem)
+            state = _StageRun(stage, model, data, equations, unknowns, work, kept, pool, report, double)
             if checkpoint is not None:
                 state.take_up(checkpoint, number, positions)
             try:
@@ -197,6 +200,10 @@ def _joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict
     return {name: np.concatenate([before[name], after[name]], axis=-1) for name in before}
 
 
+def _concatenated(blocks: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
+
+
 class _StageRun:
     """All chains of one stage."""
 
@@ -206,6 +213,7 @@ class _StageRun:
         model: Model,
         data: Any,
         equations: np.ndarray,
+        unknowns: list[str],
         chains: list[Chain],
         keep: int | None,
         pool: ThreadPoolExecutor,
@@ -213,18 +221,22 @@ class _StageRun:
         double: bool,
     ):
         self.stage, self.model, self.data, self.equations, self.double = stage, model, data, equations, double
+        self.unknowns = unknowns
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
-        # Functionals of all steps, with the step after each block, for reviews.
-        self.watched: list[list[tuple[int, np.ndarray]]] = [[] for _ in chains]
+        # Functionals and statistics of all steps, with the step after each block, for reviews.
+        self.watched: list[list[tuple[int, np.ndarray, dict[str, np.ndarray]]]] = [[] for _ in chains]
         self.reviewed = 0  # the last pause
         self.pause = stage.pause_after(0)
         self.warmed = 0.0  # when the last chain was through its warm-up
+        self.checkpoint: Checkpoint | None = None
+        self.number = 0  # of the stage, on disk
         self.folders: list[ChainFolder] = []
         self.seconds_per_step = 0.0
 
     def take_up(self, checkpoint: Checkpoint, number: int, positions: Sequence[Any]) -> None:
-        """Go on from what is on disk, and write there from now on."""
+        """Go on from what is on disk, and write there from now on; draws are then not held in memory."""
+        self.checkpoint, self.number = checkpoint, number
         self.folders = [checkpoint.chain(number, chain.number) for chain in self.chains]
         init = partial(self.stage.init, self.model, self.data)
         structure = jax.tree.structure(jax.eval_shape(init, self.chains[0].key, positions[0]))
@@ -258,7 +270,8 @@ class _StageRun:
         """Run all chains to the end; True if they were stopped."""
         progress = Progress(
             self.stage.name, self.chains, self.stage.num_steps, self.stage.num_warmup, self.stage.steps_per_record,
-            self.stage.until_good, self.equations, time.perf_counter(), self.functionals,
+            self.stage.until_good, self.stage.until_warm, self.equations, self.unknowns, time.perf_counter(),
+            self.functionals,
         )  # fmt: skip
         waiting: dict[Future, Chain] = {}
         idle = [chain for chain in self.chains if not chain.finished]
@@ -274,11 +287,11 @@ class _StageRun:
                     future.result()
                     if not chain.finished:
                         idle.append(chain)
-                if not self.warmed and all(chain.done >= self.stage.num_warmup for chain in self.chains):
-                    self.warmed = time.perf_counter()
                 if idle and not waiting and not stopped and all(chain.done >= self.pause for chain in idle):
                     self._review()
                     idle = [chain for chain in self.chains if not chain.finished]
+                if not self.warmed and all(chain.done >= self.stage.num_warmup for chain in self.chains):
+                    self.warmed = time.perf_counter()
                 self.report(progress)
             except KeyboardInterrupt:
                 stopped = True
@@ -291,16 +304,19 @@ class _StageRun:
         """
         done, warmup = self.pause, self.stage.num_warmup
         first = self.reviewed if done <= warmup else warmup
-        seen = [np.concatenate([f for at, f in rows if first < at <= done]) for rows in self.watched]
-        news = self.stage.review(done, np.stack(seen), self.equations)
+        seen = [[(f, stats) for at, f, stats in rows if first < at <= done] for rows in self.watched]
+        functionals, stats = jax.tree.map(lambda *a: np.stack(a), *(_concatenated(blocks) for blocks in seen))
+        review = self.stage.review(done, functionals, stats, self.equations)
         for chain in self.chains:
             if chain.done > done:
                 continue
-            if news is ENOUGH:
-                chain.finished = True
-            else:
-                chain.state = self.stage.hear(chain.state, news)
-        self.reviewed, self.pause = done, self.stage.pause_after(done)
+            chain.finished = review.enough
+            if review.news is not None:
+                chain.state = self.stage.hear(chain.state, review.news)
+            if review.warm:
+                chain.done = warmup
+        self.reviewed = warmup if review.warm else done
+        self.pause = self.stage.pause_after(self.reviewed)
 
     def _advance(self, chain: Chain, position: Any) -> None:
         """One block of one chain, in a thread of its own."""
@@ -340,11 +356,11 @@ class _StageRun:
         if all(len(values) for values in record.stats.values()):
             chain.latest = record.stats
         if record.functionals is not None:
-            self.watched[chain.number].append((done, record.functionals))
+            self.watched[chain.number].append((done, record.functionals, record.stats))
         if done <= self.stage.num_warmup:
             self.warmup[chain.number].append(record.stats)
         else:
-            chain.records.append(record)
+            chain.records.append(record if self.checkpoint is None else record._replace(z=None))
             self._drop_surplus(chain.records)
         chain.done = done
 
@@ -375,17 +391,22 @@ class _StageRun:
             records = list(chain.records)
             if not records:
                 return Draws(np.zeros((len(self.chains), 0, self.model.dim)), np.zeros(0), {})
-            rows.append(jax.tree.map(lambda *a: np.concatenate(a), *records))
+            rows.append(_concatenated(records))
         count = min(len(row.stats["log_density"]) for row in rows)
         if self.keep is not None:
             count = min(count, self.keep)
         chosen = slice(0, count) if self.keep is None else slice(-count, None)
         record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
-        return Draws(record.z, record.functionals, record.stats)
+        z = record.z
+        if self.checkpoint is not None:
+            ends = [self.stage.num_warmup + count if self.keep is None else chain.done for chain in self.chains]
+            dtype = np.dtype(jnp.result_type(float))
+            z = self.checkpoint.collect(self.number, [(end - count, end) for end in ends], self.model.dim, dtype)
+        return Draws(z, record.functionals, record.stats)
 
     def history(self) -> dict[str, np.ndarray]:
         """What the steps before the draws told, (chains, records), and the number of the step of each record."""
-        rows = [jax.tree.map(lambda *a: np.concatenate(a), *blocks) for blocks in self.warmup if blocks]
+        rows = [_concatenated(blocks) for blocks in self.warmup if blocks]
         if not rows:
             return {}
         steps = max((row["step"] for row in rows), key=len)

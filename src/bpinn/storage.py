@@ -7,8 +7,6 @@ reader, and `load` takes the functions where they are needed again.
 
 import inspect
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
@@ -22,6 +20,7 @@ import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
 from bpinn import methods
+from bpinn.checkpoint import map_draws, write_file
 from bpinn.errors import InputError
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
@@ -34,54 +33,49 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-def save(result: "Result", path: str | Path) -> Path:
-    """Write a result; the file appears under its name only when it is whole."""
+def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> Path:
+    """Write a result; the file appears under its name only when it is whole.
+
+    With ``draws_beside`` the draws are in a file beside it already, and stay there.
+    """
     path = Path(path)
-    arrays: dict[str, np.ndarray] = {"z": result.z, "functionals": result.functionals}
+    arrays: dict[str, np.ndarray] = {"functionals": result.functionals}
+    if not draws_beside:
+        arrays["z"] = result.z
     arrays |= {f"stats/{name}": values for name, values in result.stats.items()}
     arrays |= {f"history/{name}": values for name, values in result.history.items()}
     about = {
         "format": FORMAT,
-        "problem": _describe_problem(result.problem, arrays),
-        "method": _describe_settings(result.method),
+        "problem": describe_problem(result.problem, arrays),
+        "method": describe_settings(result.method),
         "seed": result.seed,
         "seconds": result.seconds,
         "versions": result.versions,
         "interrupted": result.interrupted,
         "functionals": result.functional_names,
+        "draws_beside": draws_beside,
     }
     arrays["about"] = np.array(json.dumps(about))
     if not path.parent.is_dir():
         raise InputError(f"save: the folder {path.parent} does not exist; make it first")
     if path.is_dir():
         raise InputError(f"save: {path} is a folder; give the name of a file in it")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_file(path, arrays)
     return path
 
 
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> "Result":
-    """Read a result.
-
-    Arguments:
-        path: a file written by `Result.save`.
-        functions: equations and activations by name, where the density is to be evaluated again. Without
-            them `draws`, `summary`, `diagnose` and `predict` of fields and of equations handed in all work.
-    """
+    """Read a file written by `save`; see `bpinn.load`."""
     from bpinn.result import Result
 
     arrays = _read(Path(path))
     about = json.loads(str(arrays["about"]))
     if about.get("format") != FORMAT:
         raise InputError(f"load: {path} has format {about.get('format')}, this version reads {FORMAT}; upgrade bpinn")
+    if about.get("draws_beside"):
+        arrays["z"] = map_draws(Path(path).parent)
+    elif "z" not in arrays:
+        raise InputError(f"load: {path} is not a bpinn result: it lacks z")
     problem = _rebuild_problem(about["problem"], arrays, functions or {})
     method = getattr(methods, about["method"].pop("type"))
     stats, history = (
@@ -104,7 +98,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     if path.is_dir():
-        raise InputError(f"load: {path} is a folder; give the file that Result.save wrote")
+        raise InputError(f"load: {path} is a folder, but not of a run; give the file that Result.save wrote")
     if not path.is_file():
         raise InputError(f"load: there is no file {path}")
     try:
@@ -112,7 +106,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
         raise InputError(f"load: {path} is not a bpinn result, or is damaged") from error
-    missing = {"about", "z", "functionals"} - set(arrays)
+    missing = {"about", "functionals"} - set(arrays)
     if missing:
         raise InputError(f"load: {path} is not a bpinn result: it lacks {', '.join(sorted(missing))}")
     return arrays
@@ -121,7 +115,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 # --- the problem in words ---
 
 
-def _describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     sensors = {}
     for readings in problem.readings:
         stated = problem.sensors[readings.name]
@@ -131,7 +125,7 @@ def _describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[s
         if readings.noise is not None:
             arrays[prefix + "noise"] = readings.noise
         sensors[readings.name] = {
-            "quantity": _describe_quantity(stated.quantity),
+            "quantity": describe_quantity(stated.quantity),
             "at": list(readings.at),
             "noise": None if readings.noise is not None else _describe_noise(stated.noise),
             "likelihood": readings.likelihood,
@@ -139,7 +133,7 @@ def _describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[s
         }
     return {
         "domain": problem.domain,
-        "fields": {name: _describe_settings(field) for name, field in problem.fields.items()},
+        "fields": {name: describe_settings(field) for name, field in problem.fields.items()},
         "unknowns": {name: _describe_prior(prior, name) for name, prior in problem.unknowns.items()},
         "sensors": sensors,
     }
@@ -170,14 +164,14 @@ def _rebuild_problem(
     )
 
 
-def _describe_settings(settings: Any) -> Any:
+def describe_settings(settings: Any) -> Any:
     """A frozen settings object as its type and fields, with those inside it; functions as text."""
     if is_dataclass(settings) and not isinstance(settings, type):
-        inside = {f.name: _describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
+        inside = {f.name: describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
         return {"type": type(settings).__name__, **inside}
     if isinstance(settings, tuple):
-        return [_describe_settings(part) for part in settings]
-    return _describe_quantity(settings) if callable(settings) else settings
+        return [describe_settings(part) for part in settings]
+    return describe_quantity(settings) if callable(settings) else settings
 
 
 def _rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
@@ -193,11 +187,11 @@ def _rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]]) -
     return getattr(surrogates, about["type"])(**arguments)
 
 
-def _describe_quantity(quantity: Quantity) -> Any:
+def describe_quantity(quantity: Quantity) -> Any:
     if isinstance(quantity, str):
         return quantity
     if isinstance(quantity, Periodic):
-        return {"periodic": _describe_quantity(quantity.quantity), "along": quantity.along}
+        return {"periodic": describe_quantity(quantity.quantity), "along": quantity.along}
     if isinstance(quantity, StoredFunction):
         return {"function": quantity.__name__, "arguments": list(quantity.arguments), "source": quantity.source}
     try:

@@ -1,0 +1,83 @@
+"""What the folder of every run has: a manifest of what is run in it, and the result when it has ended."""
+
+import datetime
+import hashlib
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bpinn.checkpoint import write_file
+from bpinn.errors import InputError
+from bpinn.methods import Method
+from bpinn.problem import Problem
+from bpinn.storage import describe_problem, describe_settings
+
+FORMAT = 1
+MANIFEST, RESULT = "manifest.json", "result.npz"
+
+
+def versions() -> dict[str, str]:
+    """Of what a result depends on, so that it explains itself later."""
+    packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "flowjax", "numpy")
+    return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    made = datetime.datetime.now().isoformat(timespec="seconds")
+    whole = {"format": FORMAT, **content, "versions": versions(), "made": made}
+    write_file(folder / MANIFEST, json.dumps(whole, indent=1).encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        known = manifest["format"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: the file is damaged") from None
+    if known != FORMAT:
+        raise InputError(f"{path}: has format {known}, this version reads {FORMAT}; upgrade bpinn")
+    return manifest
+
+
+def claim(folder: Path, problem: Problem, method: Method, seed: int, chains: int) -> None:
+    """Make the folder of a run from Python; one that exists must be of the same run, which then goes on."""
+    wanted = {
+        "problem": _fingerprint(problem),
+        "method": json.loads(json.dumps(describe_settings(method))),
+        "seed": seed,
+        "chains": chains,
+        "precision": str(jnp.result_type(float)),
+    }
+    if (folder / MANIFEST).is_file():
+        there = read_manifest(folder).get("inference")
+        if there is None:
+            raise InputError(f"infer: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
+        differ = [name for name in wanted if there.get(name) != wanted[name]]
+        if differ:
+            raise InputError(
+                f"infer: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
+                "give another folder, or remove it"
+            )
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"infer: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"infer: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
+    write_manifest(folder, {"inference": wanted})
+
+
+def _fingerprint(problem: Problem) -> str:
+    """Of the problem with its data; equations by their names, arguments and text."""
+    arrays: dict[str, np.ndarray] = {}
+    digest = hashlib.sha256(json.dumps(describe_problem(problem, arrays), sort_keys=True).encode())
+    for name, values in sorted(arrays.items()):
+        digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

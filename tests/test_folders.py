@@ -1,0 +1,93 @@
+"""Runs from Python in a folder: they go on where they stopped, and the draws stay on the disk."""
+
+import numpy as np
+import pytest
+from test_sampling import make_problem
+
+import bpinn as bp
+from bpinn import checkpoint as disk
+from bpinn import folders
+
+METHOD = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=4)
+
+
+class Killed(BaseException):
+    pass
+
+
+def infer(problem, out=None, method=METHOD, seed=1, **options):
+    return bp.infer(problem, method, seed=seed, chains=2, progress=False, out=out, **options)
+
+
+def test_a_run_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    expected = infer(problem)
+    count, write_file = 0, disk.write_file
+
+    def write(path, content):
+        nonlocal count
+        count += 1
+        if count > 7:
+            raise Killed
+        write_file(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "write_file", write)
+        with pytest.raises(Killed):
+            infer(problem, folder)
+    with pytest.raises(bp.InputError, match=r"has not ended; call bp\.infer\(\.\.\., out=\) again"):
+        bp.load(folder)
+    result = infer(problem, folder)
+    np.testing.assert_array_equal(result.z, expected.z)
+    again = infer(problem, folder)  # it has ended: nothing is drawn
+    np.testing.assert_array_equal(again.z, expected.z)
+    assert again.seconds == result.seconds
+    assert again.problem is problem
+    loaded = bp.load(folder)
+    np.testing.assert_array_equal(loaded.z, expected.z)
+    np.testing.assert_array_equal(loaded.functionals, expected.functionals)
+
+
+def test_draws_stay_on_the_disk(tmp_path):
+    result = infer(make_problem(hidden=(4,)), tmp_path / "run")
+    assert isinstance(result.z, np.memmap)
+    assert isinstance(bp.load(tmp_path / "run").z, np.memmap)
+    whole = result.save(tmp_path / "alone.npz")
+    np.testing.assert_array_equal(bp.load(whole).z, result.z)
+
+
+@pytest.mark.parametrize("method", [METHOD, bp.HMC(num_warmup=40, num_draws=50, keep=20, num_leapfrog=4)])
+def test_what_is_on_the_disk_is_what_is_in_memory(method, tmp_path):
+    problem = make_problem(hidden=(4,))
+    held, kept = infer(problem, method=method), infer(problem, tmp_path / "run", method)
+    np.testing.assert_array_equal(kept.z, held.z)
+    assert kept.z.dtype == held.z.dtype
+    at = {"x": np.linspace(-1, 1, 5)}
+    np.testing.assert_array_equal(kept.predict("u", at).mean, held.predict("u", at).mean)
+
+
+def test_another_run_is_refused(tmp_path):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    infer(problem, folder)
+    with pytest.raises(bp.InputError, match=r"holds another run \(its seed differ\); give another folder"):
+        infer(problem, folder, seed=2)
+    with pytest.raises(bp.InputError, match=r"its problem and method differ"):
+        infer(make_problem(hidden=(5,)), folder, bp.HMC(num_warmup=40, num_draws=31, num_leapfrog=4))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
+    with pytest.raises(bp.InputError, match="is not the folder of a run; give a new one"):
+        infer(problem, tmp_path / "other")
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(bp.InputError, match="the file is damaged"):
+        infer(problem, folder)
+    folders.write_manifest(folder, {})
+    with pytest.raises(bp.InputError, match="is a run of the program; go on with `bpinn resume"):
+        infer(problem, folder)
+
+
+def test_missing_draws_are_said(tmp_path):
+    infer(make_problem(hidden=(4,)), tmp_path / "run")
+    draws = tmp_path / "run" / "draws.npy"
+    draws.write_bytes(draws.read_bytes()[:-10])
+    with pytest.raises(bp.InputError, match=r"draws\.npy: the file is missing or damaged"):
+        bp.load(tmp_path / "run")
