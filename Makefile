@@ -22,7 +22,7 @@ demo: $(READY)
 
 test: $(READY) lint
 	@echo "== Running the tests (some minutes)"
-	@$(BIN)/python -m pytest -m "not slow" -n 2
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 lint: $(READY)
 	@echo "== Checking style and types"
@@ -48,10 +48,12 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/floor.py --results $(RESULTS) || echo "   the floor is left out"
 	@$(BIN)/python benchmarks/gradient.py --results $(RESULTS)
 	@$(BIN)/python benchmarks/scaling.py --results $(RESULTS) $(SCALING)
+	@$(BIN)/python benchmarks/kl.py --results $(RESULTS) $(KL)
+	@test -n "$(QUICK)" || $(BIN)/python benchmarks/two_dimensions.py --results $(RESULTS)
 	@$(BIN)/python benchmarks/write_page.py --results $(RESULTS) --page $(PAGE)
 
 bench-quick:
-	@$(MAKE) bench BENCH="--quick $(BENCH)" SCALING=--quick RESULTS=benchmarks/work/quick.json \
+	@$(MAKE) bench BENCH="--quick $(BENCH)" SCALING=--quick KL="--repeats 1" QUICK=1 RESULTS=benchmarks/work/quick.json \
 		PAGE=benchmarks/work/performance.md
 
 clean:

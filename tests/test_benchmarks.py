@@ -46,8 +46,11 @@ def run(seconds, **changes):
 def made_up():
     sampling = [
         {"chains": 2, "cores": 2, "draws": n, "keep": keep, "num_leapfrog": 2, "seconds": 1.0, "gradients": 100,
-         "peak_mib": peak}
-        for n, keep, peak in ((100, None, 500.0), (100, 10, 500.0), (900, None, 700.0), (900, 10, 501.0))
+         "peak_mib": peak, "disk": disk}
+        for n, keep, peak, disk in (
+            (100, None, 500.0, False), (100, 10, 500.0, False), (100, None, 500.0, True),
+            (900, None, 700.0, False), (900, 10, 501.0, False), (900, None, 502.0, True),
+        )
     ]  # fmt: skip
     return {
         "date": "2001-02-03",
@@ -97,7 +100,7 @@ def test_page_says_what_the_results_say(bench, tmp_path):
     assert "failed (1): out of luck" in text
     assert "could not be installed: no wheel" in text
     assert "| one | 20.0 | 10.0 | 30.0 | 1.50 | 3.00 | 1e-06 |" in text
-    assert "+200 MiB with all draws kept and +1 MiB with `keep=`" in text
+    assert "+200 MiB with all draws held, +2 MiB with draws on disk (`out=`), +1 MiB with `keep=`" in text
     for figure in ("performance.png", "scaling.png"):
         assert f"({figure})" in text
         assert 0 < (target.parent / figure).stat().st_size < 200 * 1024

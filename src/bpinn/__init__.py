@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bpinn import paper, prior, reference
+from bpinn import paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
@@ -13,10 +13,10 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic
 from bpinn.result import Result
-from bpinn.storage import load
+from bpinn.runs import load
 
 if TYPE_CHECKING:
-    from bpinn import plot
+    from bpinn import plot, report
 
 __all__ = [
     "HMC",
@@ -44,13 +44,15 @@ __all__ = [
     "load",
     "paper",
     "plot",
+    "predictive",
     "prior",
     "reference",
+    "report",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`bpinn.plot` when it is first asked for: importing matplotlib takes more than a second."""
-    if name == "plot":
-        return import_module("bpinn.plot")
+    """`bpinn.plot` and `bpinn.report` when they are first asked for: importing matplotlib takes more than a second."""
+    if name in ("plot", "report"):
+        return import_module(f"bpinn.{name}")
     raise AttributeError(f"module 'bpinn' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The program: bpinn new | check | run | resume | compare.
+"""The program: bpinn new | check | run | resume | report | compare.
 
 Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 it ended and the verdict is "do not
 trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
@@ -19,7 +19,7 @@ import typer
 import bpinn as bp
 from bpinn import runs, sampling
 from bpinn.errors import InputError
-from bpinn.inference import versions
+from bpinn.folders import versions
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -37,6 +37,7 @@ Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE",
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Let the file name data outside of its folder.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Leave out the report.")]
 Cores = Annotated[int | None, typer.Option(help="How many cores to use; all unless given.", min=1)]
 
 
@@ -103,10 +104,9 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
     posterior = bp.Posterior(found.problem, native=True)
     chains = found.chains or found.method.chains
     micro = _gradient_microseconds(posterior)
-    last = found.method.stages()[-1]
     seconds = None
     if isinstance(found.method, bp.HMC):
-        steps = found.method.first_length * (last.num_warmup + (found.method.num_draws or 400))
+        steps = found.method.first_length * ((found.method.num_warmup or 350) + (found.method.num_draws or 400))
         seconds = 1e-6 * micro * steps * chains / min(chains, len(os.sched_getaffinity(0)))
     return {
         "title": found.title,
@@ -144,6 +144,7 @@ def run(
     changes: Changes = None,
     cores: Cores = None,
     allow_outside: Outside = False,
+    no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -152,13 +153,14 @@ def run(
     started = runs.start(file, out, said, allow_outside=allow_outside)
     if not (quiet or as_json):
         print(f"{started.problem_file.title}\n  {started.problem_file.problem}\n  in {started.folder}", file=sys.stderr)
-    _go(started, cores, quiet, as_json)
+    _go(started, cores, quiet, as_json, no_report)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     cores: Cores = None,
+    no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -167,14 +169,26 @@ def resume(
     if found.is_done:
         _tell(found.load(), found, as_json)
         return
-    _go(found, cores, quiet, as_json)
+    _go(found, cores, quiet, as_json, no_report)
 
 
-def _go(started: runs.Run, cores: int | None, quiet: bool, as_json: bool) -> None:
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
+    as_json: Json = False,
+) -> None:
+    """Write the report of a run anew: report.html, with figures and tables beside it."""
+    page = runs.open_run(folder).report()
+    print(json.dumps({"report": str(page)}) if as_json else page)
+
+
+def _go(started: runs.Run, cores: int | None, quiet: bool, as_json: bool, no_report: bool) -> None:
     report: Callable[[sampling.Progress], None] = (lambda _: None) if quiet or as_json else Display()
     result = started.go(report, lambda message: print(f"bpinn: {message}", file=sys.stderr), cores)
     if result.interrupted:
         print(f"bpinn: stopped; go on with: bpinn resume {started.folder}", file=sys.stderr)
+    elif not no_report:
+        started.report(result)
     _tell(result, started, as_json)
     if result.interrupted:
         raise typer.Exit(STOPPED)
@@ -186,7 +200,9 @@ def _tell(result: Result, started: runs.Run, as_json: bool) -> None:
         print(json.dumps(_as_json(result, started)))
     else:
         print(result.summary())
-        print(f"In {started.folder}: result.npz (in Python: bpinn.load)")
+        page = started.folder / "report.html"
+        if not result.interrupted:
+            print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")
     if health.verdict == "bad" and not result.interrupted:
         raise typer.Exit(DISTRUST)
 

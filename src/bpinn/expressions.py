@@ -9,7 +9,7 @@ import ast
 import difflib
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,28 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpinn import notation
 from bpinn.errors import InputError
+from bpinn.notation import Node
 
 LONGEST, DEEPEST, MOST_NODES, LARGEST_EXPONENT, LARGEST_NUMBER = 1000, 40, 400, 20, 1e30
 
-FUNCTIONS: dict[str, tuple[int, Callable[..., Any], str]] = {
-    # name: number of arguments, function, LaTeX
-    "sin": (1, jnp.sin, r"\sin"), "cos": (1, jnp.cos, r"\cos"), "tan": (1, jnp.tan, r"\tan"),
-    "asin": (1, jnp.arcsin, r"\arcsin"), "acos": (1, jnp.arccos, r"\arccos"), "atan": (1, jnp.arctan, r"\arctan"),
-    "sinh": (1, jnp.sinh, r"\sinh"), "cosh": (1, jnp.cosh, r"\cosh"), "tanh": (1, jnp.tanh, r"\tanh"),
-    "exp": (1, jnp.exp, r"\exp"), "log": (1, jnp.log, r"\log"), "log10": (1, jnp.log10, r"\log_{10}"),
-    "sqrt": (1, jnp.sqrt, r"\sqrt"), "abs": (1, jnp.abs, r"\mathrm{abs}"), "sign": (1, jnp.sign, r"\mathrm{sign}"),
-    "erf": (1, jax.scipy.special.erf, r"\mathrm{erf}"), "sigmoid": (1, jax.nn.sigmoid, r"\mathrm{sigmoid}"),
-    "min": (2, jnp.minimum, r"\min"), "max": (2, jnp.maximum, r"\max"), "atan2": (2, jnp.arctan2, r"\mathrm{atan2}"),
+FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {  # name: number of arguments, function
+    "sin": (1, jnp.sin), "cos": (1, jnp.cos), "tan": (1, jnp.tan),
+    "asin": (1, jnp.arcsin), "acos": (1, jnp.arccos), "atan": (1, jnp.arctan),
+    "sinh": (1, jnp.sinh), "cosh": (1, jnp.cosh), "tanh": (1, jnp.tanh),
+    "exp": (1, jnp.exp), "log": (1, jnp.log), "log10": (1, jnp.log10),
+    "sqrt": (1, jnp.sqrt), "abs": (1, jnp.abs), "sign": (1, jnp.sign),
+    "erf": (1, jax.scipy.special.erf), "sigmoid": (1, jax.nn.sigmoid),
+    "min": (2, jnp.minimum), "max": (2, jnp.maximum), "atan2": (2, jnp.arctan2),
 }  # fmt: skip
 CONSTANTS = {"pi": float(np.pi)}
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
-PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
-GREEK = {
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
-    "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
-    "Sigma", "Upsilon", "Phi", "Psi", "Omega",
-}  # fmt: skip
 MISTAKES = {
     ast.BitXor: "^ is not a power here; write **", ast.FloorDiv: "// is not known; write /",
     ast.MatMult: "@ is not known; write *", ast.Mod: "% is not known",
@@ -50,17 +45,8 @@ MISTAKES = {
 
 
 @dataclass(frozen=True)
-class Node:
-    """``kind`` is "number", "name", "constant", "neg", an operator or "call"; ``value`` the number or the name."""
-
-    kind: str
-    value: Any = None
-    parts: tuple["Node", ...] = ()
-
-
-@dataclass(frozen=True)
 class Expression:
-    """A formula. ``text`` is as written, ``str(expression)`` its plain form, ``latex`` for print.
+    """A formula. ``text`` is as written, ``str(expression)`` its plain form, ``latex`` and ``mathml`` for print.
 
     Example:
         >>> from bpinn.expressions import parse
@@ -96,24 +82,30 @@ class Expression:
         """Its value for numbers or arrays, of NumPy or JAX, by name."""
         return _evaluate(self.tree, values)
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """An equation for `Sensors`: a function whose arguments are the names."""
+    def function(self, name: str, arguments: Sequence[str] | None = None) -> Callable[..., Any]:
+        """An equation for `Sensors`: a function whose arguments are the names, unless they are given."""
+        arguments = self.names if arguments is None else arguments
 
         def equation(*values: Any, **named: Any) -> Any:
-            return self.evaluate(dict(zip(self.names, values, strict=False)) | named)
+            return self.evaluate(dict(zip(arguments, values, strict=False)) | named)
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         equation.__name__ = equation.__qualname__ = name
         equation.__doc__ = str(self)
-        equation.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in self.names])  # type: ignore[attr-defined]
+        equation.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in arguments])  # type: ignore[attr-defined]
         return equation
 
     def __str__(self) -> str:
-        return _plain(self.tree)
+        return notation.plain(self.tree)
 
     @property
     def latex(self) -> str:
-        return _latex(self.tree)
+        return notation.latex(self.tree)
+
+    @property
+    def mathml(self) -> str:
+        """For a page: what stands inside of a ``math`` element."""
+        return notation.mathml(self.tree)
 
 
 def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = "expression") -> Expression:
@@ -272,95 +264,3 @@ def _whole(exponent: Node, value: Any) -> Any:
     """A whole exponent as an integer: its power has derivatives at zero, and a value below it."""
     inner = exponent.parts[0] if exponent.kind == "neg" else exponent
     return int(value) if inner.kind == "number" and isinstance(inner.value, int) else value
-
-
-def _number(value: float | int) -> str:
-    return f"{value:.10g}"
-
-
-def _wrapped(node: Node, text: str, inside: int, strict: bool) -> str:
-    """``text`` of ``node``, in parentheses where it binds less tightly than what it stands in."""
-    own = PRECEDENCE.get(node.kind, 9)
-    return f"({text})" if own < inside or (strict and own == inside) else text
-
-
-def _plain(node: Node) -> str:
-    if node.kind == "number":
-        return _number(node.value)
-    if node.kind in ("name", "constant"):
-        return str(node.value)
-    if node.kind == "call":
-        return f"{node.value}({', '.join(_plain(part) for part in node.parts)})"
-    own = PRECEDENCE[node.kind]
-    if node.kind == "neg":
-        return "-" + _wrapped(node.parts[0], _plain(node.parts[0]), own, False)
-    left, right = node.parts
-    power = node.kind == "**"
-    spaced = f" {node.kind} " if own == 1 else node.kind
-    first = _wrapped(left, _plain(left), own, power)
-    # "2**-x" is right as it stands; otherwise what comes second needs parentheses if it binds as tightly.
-    second = _plain(right) if power and right.kind == "neg" else _wrapped(right, _plain(right), own, not power)
-    return first + spaced + second
-
-
-def _latex_name(name: str) -> str:
-    stem, _, index = name.partition("_")
-
-    def word(text: str) -> str:
-        if text in GREEK:
-            return "\\" + text
-        return text if len(text) == 1 else rf"\mathrm{{{text}}}"
-
-    if name == "pi":
-        return r"\pi"
-    index = index.replace("_", "")
-    if not stem:
-        return word(index)
-    plain = index if index.isdigit() or (len(set(index)) <= 3 and len(index) <= 4) else rf"\mathrm{{{index}}}"
-    return word(stem) + (f"_{{{plain}}}" if index else "")
-
-
-def _latex(node: Node) -> str:
-    if node.kind == "number":
-        text = _number(node.value)
-        if "e" in text:
-            mantissa, exponent = text.split("e")
-            power = f"10^{{{int(exponent)}}}"
-            return power if mantissa == "1" else rf"{mantissa} \times {power}"
-        return text
-    if node.kind in ("name", "constant"):
-        return _latex_name(node.value)
-    if node.kind == "call":
-        parts = ", ".join(_latex(part) for part in node.parts)
-        if node.value == "sqrt":
-            return rf"\sqrt{{{parts}}}"
-        if node.value == "abs":
-            return rf"\left|{parts}\right|"
-        return rf"{FUNCTIONS[node.value][2]}\left({parts}\right)"
-    own = PRECEDENCE[node.kind]
-    if node.kind == "neg":
-        return "-" + _bracketed(node.parts[0], own, False)
-    left, right = node.parts
-    if node.kind == "/":
-        return rf"\frac{{{_latex(left)}}}{{{_latex(right)}}}"
-    if node.kind == "**":
-        return f"{_bracketed(left, own, True)}^{{{_latex(right)}}}"
-    if node.kind == "*":
-        between = r" \cdot " if right.kind == "number" or _begins_with_digit(right) else r" \, "
-        return _bracketed(left, own, False) + between + _bracketed(right, own, False)
-    return f"{_bracketed(left, own, False)} {node.kind} {_bracketed(right, own, node.kind == '-')}"
-
-
-def _begins_with_digit(node: Node) -> bool:
-    while node.kind in ("*", "**", "+", "-"):
-        node = node.parts[0]
-    return node.kind == "number"
-
-
-def _bracketed(node: Node, inside: int, strict: bool) -> str:
-    own = 9 if node.kind == "/" else PRECEDENCE.get(node.kind, 9)  # a fraction needs no brackets, but under a power
-    own = 2 if node.kind == "/" and inside == PRECEDENCE["**"] else own
-    if node.kind == "number" and node.value < 0:
-        own = 3
-    text = _latex(node)
-    return rf"\left({text}\right)" if own < inside or (strict and own == inside) or node.kind == "neg" else text

@@ -4,28 +4,28 @@ problem/        the problem file and its data, copied
 manifest.json   what was asked for, hashes of all of it, versions, seed
 stage-*/        blocks of draws and states of chains
 result.npz      the result, when the run has ended
+report.html     the report, with figures/ and tables/
 log.txt         what happened when
 """
 
 import datetime
 import hashlib
-import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bpinn import sampling
-from bpinn.checkpoint import Checkpoint, only_one, write_file
+from bpinn import sampling, storage
+from bpinn.checkpoint import Checkpoint, only_one
 from bpinn.errors import InputError
-from bpinn.inference import draw, versions
+from bpinn.folders import MANIFEST, RESULT, read_manifest, versions, write_manifest
+from bpinn.inference import draw
 from bpinn.problem_file import ProblemFile, read_problem
+from bpinn.quantities import label
 from bpinn.result import Result
-from bpinn.storage import load
 
-FORMAT = 1
-MANIFEST, RESULT, LOG, PROBLEM = "manifest.json", "result.npz", "log.txt", "problem"
+LOG, PROBLEM = "log.txt", "problem"
 
 
 def _hash(path: Path) -> str:
@@ -54,7 +54,7 @@ class Run:
         if not self.is_done:
             raise InputError(f"{self.folder}: the run has not ended; go on with `bpinn resume {self.folder}`")
         functions = {name: formula.function(name) for name, formula in self.problem_file.equations.items()}
-        result = load(self.folder / RESULT, functions)
+        result = storage.load(self.folder / RESULT, functions)
         result.problem = self.problem_file.problem
         return result
 
@@ -80,9 +80,35 @@ class Run:
             if result.interrupted:
                 self.log("stopped by the user; the draws so far are kept")
             else:
-                result.save(self.folder / RESULT)
+                storage.save(result, self.folder / RESULT, draws_beside=True)
                 self.log(f"ended: {result.diagnose().verdict}")
             return result
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        """What the file says is true, by field, sensors or unknown: functions of the coordinates, or numbers."""
+        file = self.problem_file
+        found: dict[str, Any] = {}
+        coordinates = tuple(file.problem.domain)
+        for name, formula in file.truth.items():
+            if name in file.problem.unknowns:
+                found[name] = float(formula.evaluate({}))
+                continue
+            function = formula.function(name, coordinates)
+            sensors = [n for n, s in file.problem.sensors.items() if label(s.quantity) == name]
+            found |= dict.fromkeys([name] if name in file.problem.fields else sensors, function)
+        return found
+
+    def report(self, result: Result | None = None) -> Path:
+        """Write the report, of the result that is there unless it is given; its path."""
+        from bpinn import report  # here, because importing matplotlib takes a second
+
+        file = self.problem_file
+        result = self.load() if result is None else result
+        return report.write(
+            result, self.folder, title=file.title, formulas=file.equations, truth=self.truth,
+            sources=file.origins, load_from=str(self.folder),
+        )  # fmt: skip
 
     def _has_begun(self) -> bool:
         return any(self.folder.glob("stage-*"))
@@ -118,17 +144,16 @@ def start(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
     renamed = {source: _inside_name(source) for source in file.sources if _inside_name(source) != source}
-    manifest = {
-        "format": FORMAT,
-        "problem": file.path.name,
-        "changes": [*changes],
-        "renamed": renamed,
-        "seed": file.seed,
-        "hashes": {name: _hash(inside / name) for name in copied},
-        "versions": versions(),
-        "made": datetime.datetime.now().isoformat(timespec="seconds"),
-    }
-    write_file(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    write_manifest(
+        folder,
+        {
+            "problem": file.path.name,
+            "changes": [*changes],
+            "renamed": renamed,
+            "seed": file.seed,
+            "hashes": {name: _hash(inside / name) for name in copied},
+        },
+    )
     return open_run(folder)
 
 
@@ -152,19 +177,38 @@ def _inside_name(source: str) -> str:
 def open_run(folder: str | Path) -> Run:
     """A run that was started, its files checked against what they were."""
     folder = Path(folder)
-    path = folder / MANIFEST
-    if not path.is_file():
+    if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder}: not a run folder: it has no {MANIFEST}; `bpinn run FILE` makes one")
+    manifest = read_manifest(folder)
+    if "inference" in manifest:
+        raise InputError(f"{folder}: a run from Python, without a problem file; call bp.infer(..., out=) there again")
     try:
-        manifest = json.loads(path.read_bytes())
-        hashes, name, changes = manifest["hashes"], manifest["problem"], manifest["changes"]
-        renamed, known = manifest["renamed"], manifest["format"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: the file is damaged") from None
-    if known != FORMAT:
-        raise InputError(f"{path}: has format {known}, this version reads {FORMAT}; upgrade bpinn")
+        hashes, name, changes, renamed = (manifest[key] for key in ("hashes", "problem", "changes", "renamed"))
+    except KeyError:
+        raise InputError(f"{folder / MANIFEST}: the file is damaged") from None
     for file, expected in hashes.items():
         inside = folder / PROBLEM / file
         if not inside.is_file() or _hash(inside) != expected:
             raise InputError(f"{inside}: has changed since the run was started; put it back, or start a new run")
     return Run(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
+
+
+def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Result:
+    """Read a result: a file that `Result.save` wrote, or the folder of a run.
+
+    Arguments:
+        path: the file or the folder.
+        functions: equations and activations by name, where a file's density is to be evaluated again; the folder of a
+            run has its own. Without them `draws`, `summary`, `diagnose` and `predict` of fields and of equations
+            handed in all work.
+
+    Example:
+        ``result = bp.load("demo/run")``
+    """
+    if (Path(path) / MANIFEST).is_file():
+        if "inference" not in read_manifest(Path(path)):
+            return open_run(path).load()
+        path = Path(path) / RESULT
+        if not path.is_file():
+            raise InputError(f"load: the run in {path.parent} has not ended; call bp.infer(..., out=) again to go on")
+    return storage.load(path, functions)

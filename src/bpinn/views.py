@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -184,7 +185,9 @@ class Scalar:
         if base is None or base.event_shape:
             return None
         points = at.reshape(-1, *(1 for _ in base.batch_shape))
-        density = np.where(base.support(points), np.exp(base.log_prob(points)), 0.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # points beyond the support are what the next line is for
+            density = np.where(base.support(points), np.exp(base.log_prob(points)), 0.0)
         return np.broadcast_to(density, (len(at), *base.batch_shape)).reshape(len(at), -1)[:, self.component]
 
 

@@ -33,6 +33,7 @@ class ProblemFile:
     equations: dict[str, Expression]
     truth: dict[str, Expression] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # data files, relative to the problem file
+    origins: dict[str, str] = field(default_factory=dict)  # of the readings of sensors, by their name
 
 
 def read_problem(
@@ -130,8 +131,10 @@ class _Reader:
         top.end()
         problem = Problem(self.domain, self.fields, sensors, unknowns)
         method.check(problem)
-        sources = tuple(dict.fromkeys(reader.sources))
-        return ProblemFile(self.path, title, problem, method, seed, chains, self.equations, truth, sources)
+        sources = tuple(dict.fromkeys(reader.origins.values()))
+        return ProblemFile(
+            self.path, title, problem, method, seed, chains, self.equations, truth, sources, reader.origins
+        )
 
     def each(self, content: dict[str, Any], where: str, read: Callable[[Table], Any]) -> dict[str, Any]:
         found = {}

@@ -21,7 +21,7 @@ MOST_POINTS = 1_000_000
 
 @dataclass
 class SensorReader:
-    """Reads the sensors of a file in ``folder``; ``sources`` are the data files it has read."""
+    """Reads the sensors of a file in ``folder``; ``origins`` has the data file of each that has one."""
 
     folder: Path
     allow_outside: bool
@@ -30,7 +30,7 @@ class SensorReader:
     is_measurable: Callable[[str], bool]
     formula: Callable[[str, str], Expression]
     renamed: Mapping[str, str] = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)
+    origins: dict[str, str] = field(default_factory=dict)
 
     def read(self, given: Sequence[Any]) -> dict[str, Sensors]:
         sensors: dict[str, Sensors] = {}
@@ -44,6 +44,8 @@ class SensorReader:
                 raise InputError(f"{table.at('name')}: expected letters, digits and _, got {shown(name)}")
             if name in sensors:
                 raise InputError(f"{table.at('name')}: the name {name!r} is taken; give another")
+            if isinstance(table.content.get("data"), str):
+                self.origins[name] = table.content["data"]
             sensors[name] = self.read_sensors(table, quantity)
             table.end()
         return sensors
@@ -112,7 +114,7 @@ class SensorReader:
 
     def inside(self, source: str, where: str) -> Path:
         """A data file, which must lie in the folder of the problem file, links and all."""
-        folder, given = self.folder.resolve(), source
+        folder = self.folder.resolve()
         source = self.renamed.get(source, source)
         try:
             path = (folder / source).resolve()
@@ -123,7 +125,6 @@ class SensorReader:
             raise InputError(
                 f"{where}: {shown(source)} is outside of the problem's folder; put it there, or --allow-outside"
             )
-        self.sources.append(given)
         return path
 
     def read_points(self, table: Table) -> dict[str, np.ndarray]:

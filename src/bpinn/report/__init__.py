@@ -1,0 +1,261 @@
+"""The report: one HTML page that needs nothing else, its figures as files, and the predictions as tables."""
+
+import base64
+import csv
+import datetime
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from bpinn import predictive, views
+from bpinn.checkpoint import write_file
+from bpinn.errors import InputError
+from bpinn.expressions import Expression
+from bpinn.report import words
+from bpinn.report.portraits import Picture, Portrait, pictures, portraits
+from bpinn.result import Result
+
+PAGE = "report.html"
+MOST_DRAWS = 1000  # from which figures and tables of fields are made
+VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}
+
+
+def write(
+    result: Result,
+    folder: str | Path,
+    *,
+    title: str = "Result",
+    formulas: Mapping[str, Expression] | None = None,
+    truth: Mapping[str, Any] | None = None,
+    sources: Mapping[str, str] | None = None,
+    load_from: str | None = None,
+) -> Path:
+    """Write a result's report into a folder: report.html, figures/ (PNG and SVG) and tables/ (CSV).
+
+    Arguments:
+        result: of `bp.infer`.
+        folder: where to; made if it does not exist.
+        title: of the page.
+        formulas: the equations as formulas by name; without them the functions' own text is shown.
+        truth: known truths by name, functions of the coordinates or numbers, to be shown beside.
+        sources: which file the readings of sensors come from, by name of the sensors.
+        load_from: what to say is loaded in Python.
+
+    Returns:
+        The path of the page.
+
+    Example:
+        ``bp.report.write(result, "report", title="Reaction rate")``
+    """
+    if not isinstance(result, Result):
+        raise InputError(f"report: expected a result of bp.infer first, got {type(result).__name__}")
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"report: {folder} is a file; give a folder")
+    truth = views.by_name(result.problem, truth, "report")
+    fewer = result.thinned(MOST_DRAWS)
+    found = portraits(fewer, truth)
+    check = None if result.method.estimate == "point" else predictive.check(fewer)
+    for inside in ("figures", "tables"):
+        _make(folder / inside)
+    shown: dict[str, list[dict[str, str]]] = {}
+    for picture in pictures(fewer, found, check, truth):
+        shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
+    tables = _save_tables(result, found, check, folder / "tables")
+    page = _page(result, found, check, title, formulas or {}, sources or {}, shown, truth, tables, load_from)
+    write_file(folder / PAGE, page.encode())
+    return folder / PAGE
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"report: {folder} cannot be made: {error.strerror or error}") from None
+
+
+def _stem(name: str) -> str:
+    """A name as the name of a file."""
+    return re.sub(r"[^\w-]+", "_", name)[:80] or "_"
+
+
+def _image(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": "bpinn", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing)
+    return buffer.getvalue()
+
+
+def _save_picture(picture: Picture, folder: Path) -> dict[str, str]:
+    svg, stem = _image(picture.figure, "svg"), _stem(picture.name)
+    write_file(folder / f"{stem}.svg", svg)
+    write_file(folder / f"{stem}.png", _image(picture.figure, "png"))
+    width = picture.figure.get_size_inches()[0]
+    return {
+        "caption": picture.caption,
+        "file": f"figures/{stem}.png",
+        "data": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
+        "wide": "wide" if width > 5 else "",
+    }
+
+
+def _csv(columns: Mapping[str, Any]) -> bytes:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def _rounded(columns: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+    return {name: [f"{v:.6g}" for v in values] for name, values in columns.items()}
+
+
+def _save_tables(
+    result: Result, found: list[Portrait], check: predictive.Check | None, folder: Path
+) -> list[tuple[str, str]]:
+    """The tables with what is in each."""
+    written = []
+
+    def save(stem: str, content: bytes, about: str) -> None:
+        write_file(folder / f"{stem}.csv", content)
+        written.append((f"tables/{stem}.csv", about))
+
+    for portrait in found:
+        save(_stem(portrait.name), _csv(_rounded(portrait.table())), f"{portrait.name} across the domain")
+    table = result.summary().table
+    if len(table):
+        columns = {"name": [*table.index]} | _rounded({c: table[c].to_numpy() for c in table.columns})
+        save("unknowns", _csv(columns), "unknowns and inferred noises")
+    for group in () if check is None else check.groups:
+        numbers = {**group.at, "value": group.values, "expected": group.mean, "sd": group.sd, "p": group.p}
+        save(
+            f"readings-{_stem(group.name)}", _csv(_rounded(numbers)), f"readings of {group.name}, and what is expected"
+        )
+    return written
+
+
+def _number(value: float) -> str:
+    return views.number(value) if np.isfinite(value) else "–"
+
+
+def _with_error(mean: float, sd: float) -> str:
+    """Such as 0.805 ± 0.066: two digits of the error, and as many decimals of the value."""
+    if not np.isfinite(sd) or sd <= 0:
+        return _number(mean)
+    decimals = int(1 - np.floor(np.log10(sd)))
+    if not 0 <= decimals <= 6:
+        return f"{_number(mean)} ± {sd:.2g}"
+    return f"{mean:.{decimals}f} ± {sd:.{decimals}f}".replace("-", "−")
+
+
+def _page(
+    result: Result,
+    found: list[Portrait],
+    check: predictive.Check | None,
+    title: str,
+    formulas: Mapping[str, Expression],
+    sources: Mapping[str, str],
+    shown: dict[str, list[dict[str, str]]],
+    truth: Mapping[str, Any],
+    tables: list[tuple[str, str]],
+    load_from: str | None,
+) -> str:
+    loader = PackageLoader("bpinn", "report")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = _number
+    health, problem = result.diagnose(), result.problem
+    return environment.get_template("page.html").render(
+        title=title,
+        made=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
+        health=health,
+        verdict=VERDICTS[health.verdict],
+        extent=result.extent,
+        method=type(result.method).__name__,
+        stopped=result.interrupted,
+        unknowns=_unknowns(result, truth),
+        domain=[(words.name(c), words.interval(*bounds)) for c, bounds in problem.domain.items()],
+        equations=words.equations(problem, formulas),
+        fields=[(words.name(f), [words.name(c) for c in problem.inputs(f)], words.field(s))
+                for f, s in problem.fields.items()],
+        priors=[(words.name(u), words.prior(p)) for u, p in {**problem.unknowns, **problem.noise_priors}.items()],
+        sensors=words.sensors(problem, sources),
+        portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
+        pictures=shown,
+        check=check,
+        surprising=_surprising(check),
+        chains=_chains(result),
+        settings=words.settings(result.method),
+        seed=result.seed,
+        versions=result.versions,
+        seconds=result.seconds,
+        tables=tables,
+        load_from=load_from,
+        most=MOST_DRAWS,
+    )  # fmt: skip
+
+
+def _unknowns(result: Result, truth: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    table = result.summary().table
+    scalars = list(views.scalars(result))
+    for scalar in scalars:
+        row = table.loc[scalar.label]
+        known = truth.get(scalar.owner)
+        known = None if known is None else float(np.ravel(known)[scalar.component])
+        rows.append(
+            {
+                "name": scalar.label,
+                "math": words.name(scalar.label.replace("[", "_").rstrip("]")),
+                **{key: float(row.get(key, np.nan)) for key in ("mean", "sd", "2.5%", "97.5%", "rhat", "ess")},
+                "truth": known,
+                "shown": _with_error(float(row["mean"]), float(row["sd"])),
+            }
+        )
+    return rows
+
+
+def _surprising(check: predictive.Check | None) -> list[dict[str, Any]]:
+    if check is None:
+        return []
+    groups = {group.name: group for group in check.groups}
+    rows = []
+    for name, i in check.surprising:
+        group = groups[name]
+        rows.append(
+            {
+                "sensors": name,
+                "number": i + 1,
+                "place": group.place(i, " = "),
+                "value": group.values[i],
+                "mean": group.mean[i],
+                "sd": group.sd[i],
+                "score": group.score[i],
+            }
+        )
+    return rows
+
+
+def _chains(result: Result) -> list[dict[str, Any]]:
+    """What the sampler says of each chain."""
+    if "acceptance" not in result.stats:
+        return []
+    stats = result.stats
+    return [
+        {
+            "acceptance": float(stats["acceptance"][i].mean()), "step_size": float(stats["step_size"][i, -1]),
+            "gradients": float(np.median(stats["gradients"][i])), "divergent": int(stats["divergent"][i].sum()),
+            "log_density": float(stats["log_density"][i].mean()),
+        }
+        for i in range(result.z.shape[0])
+    ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""What a report shows of each quantity: its picture across the domain, slices in time, and the numbers behind them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bpinn import drawing, views
+from bpinn.predictive import Check
+from bpinn.result import Result
+
+TIMES = ("t", "time")
+PANEL, WIDE = (4.2, 3.3), (6.4, 3.4)  # inches
+SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
+LABELLED = 5  # surprising readings that are marked by name
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its place in the report and what it shows, in words."""
+
+    name: str
+    group: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """A quantity along one or two coordinates (others at the middle of the domain), and slices in time."""
+
+    name: str
+    view: views.View
+    slices: tuple[views.View, ...]
+
+    @property
+    def errors(self) -> dict[str, float] | None:
+        """How far the mean is from the truth, relative to it, and the share of the points within two sd."""
+        truth, mean, sd = self.view.truth, self.view.prediction.mean, self.view.prediction.sd
+        if truth is None:
+            return None
+        apart, size = np.linalg.norm(mean - truth), np.linalg.norm(truth)
+        within = float(np.mean(np.abs(mean - truth) <= 2 * sd)) if not self.view.certain else float("nan")
+        return {"error": float(apart / size) if size else float(apart), "within": within}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns for a file: coordinates, mean, sd, ends of the 95% interval, and the truth if it is known."""
+        prediction, view = self.view.prediction, self.view
+        columns = {c: prediction.at[c] for c in view.needed} | {"mean": prediction.mean}
+        if not view.certain:
+            low, high = prediction.interval(0.95)
+            columns |= {"sd": prediction.sd, "2.5%": low, "97.5%": high}
+        if view.truth is not None:
+            columns["truth"] = view.truth
+        shape = prediction.mean.shape
+        return {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+
+
+def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
+    """Of every field and every other quantity that sensors measure."""
+    problem, found = result.problem, []
+    for name, quantity in views.pictured(problem):
+        needed = views.coordinates(problem, quantity, f"report {name!r}")
+        time = next((c for c in needed if c in TIMES), None)
+        space = [c for c in needed if c != time]
+        # a plane of two coordinates: time is one of them where there is only one other
+        plane = ([*space, time] if time and len(space) < 2 else space)[:2]
+        middle = {c: sum(problem.domain[c]) / 2 for c in needed if c not in plane}
+        show = partial(views.view, result, quantity, truth=truth, where=f"report {name!r}", called=name)
+        slices = []
+        if time is not None and space:
+            rest = {c: sum(problem.domain[c]) / 2 for c in space[2:]}
+            low, high = problem.domain[time]
+            grid = views.mesh(problem, space[:2])
+            slices = [show(at={**grid, **rest, time: low + part * (high - low)}) for part in SLICES]
+        found.append(Portrait(name, show(at={**views.mesh(problem, plane), **middle}), tuple(slices)))
+    return found
+
+
+def pictures(result: Result, found: list[Portrait], check: Check | None, truth: Mapping[str, Any]) -> Iterator[Picture]:
+    """Every figure of the report, each alone, so that a page can lay them out for its width."""
+    for portrait in found:
+        yield from _quantity_pictures(portrait)
+    known = {name: value for name, value in truth.items() if name in result.names}
+    for scalar, panel in zip(views.scalars(result), drawing.posterior_panels(result, known), strict=True):
+        caption = f"{scalar.label}: posterior, its mean and 95% interval, and the prior"
+        yield Picture(f"unknown-{scalar.label}", "unknowns", caption, drawing.figure([panel], 1, PANEL))
+    if check is not None:
+        yield Picture(
+            "readings", "readings", "how far each reading is from what the others lead one to expect, in sd",
+            drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
+        )  # fmt: skip
+    yield from _health_pictures(result)
+
+
+def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
+    name, view = portrait.name, portrait.view
+    if len(view.varying) == 2:
+        for title, panel in drawing.map_panels(view).items():
+            words = {"|mean − truth|": "error"}.get(title, title)
+            caption = f"{name}: {title}{plain_slice(view)}"
+            yield Picture(f"{name}-{words}", name, caption, drawing.figure([panel], 1, PANEL))
+    elif len(view.varying) == 1:
+        band = partial(drawing.draw_band, view=view, p=0.95)
+        caption = f"{name}: posterior mean and 95% interval, with the readings{plain_slice(view)}"
+        yield Picture(name, name, caption, drawing.figure([band], 1, WIDE))
+    else:
+        scalar = views.Scalar(name, view.prediction.draws)
+        panel = partial(drawing.draw_posterior, scalar=scalar, truth=view.truth)
+        yield Picture(name, name, f"{name}: posterior", drawing.figure([panel], 1, PANEL))
+    for i, part in enumerate(portrait.slices, 1):
+        if len(part.varying) == 1:
+            panels: dict[str, drawing.Draw] = {"": partial(drawing.draw_band, view=part, p=0.95)}
+        else:
+            panels = {f"-{k}": panel for k, panel in drawing.map_panels(part).items() if k in ("mean", "sd")}
+        for suffix, panel in panels.items():
+            caption = f"{name}{suffix.replace('-', ': ')}{plain_slice(part)}"
+            yield Picture(f"{name}-slice-{i}{suffix}", name, caption, drawing.figure([panel], 1, PANEL))
+
+
+def _health_pictures(result: Result) -> Iterator[Picture]:
+    if result.method.estimate != "point":
+        chains = result.method.estimate == "chains"
+        shown = {s.label: s.draws for s in views.scalars(result)} | {"log density": result.stats["log_density"]}
+        for name, draws in shown.items():
+            panel = partial(drawing.draw_trace, name=name, draws=draws, chains=chains)
+            caption = f"{name}: the draws of each {'chain' if chains else 'fit'}, in order"
+            yield Picture(f"trace-{name.replace(' ', '-')}", "health", caption, drawing.figure([panel], 1, PANEL))
+    for name, values in result.history.items():
+        if name in ("elbo", "loss"):
+            panel = partial(drawing.draw_history, name=name, steps=result.history["step"], values=values)
+            yield Picture(name, "health", f"how the fit went: {name}", drawing.figure([panel], 1, PANEL))
+
+
+def plain_slice(view: views.View) -> str:
+    """Where the other coordinates stand, without mathematics: ', at t = 0.5'."""
+    fixed = {c: view.prediction.at[c].flat[0] for c in view.needed if c not in view.varying}
+    return ", at " + ", ".join(f"{c} = {views.number(v)}" for c, v in fixed.items()) if fixed else ""
+
+
+def draw_scores(ax: Any, check: Check) -> None:
+    """Each reading's score, sensors side by side; between the lines lie 19 of 20 where all is well."""
+    start, places, names = 0, [], []
+    surprising = check.surprising
+    for i, group in enumerate(check.groups):
+        x = start + np.arange(len(group.values))
+        score = np.clip(group.score, -8, 8)
+        ax.plot(x, score, "o", ms=3.5, mew=0, color=drawing.CHAINS[i % len(drawing.CHAINS)])
+        far = [j for name, j in surprising if name == group.name]
+        ax.plot(x[far], score[far], "o", ms=9, mfc="none", mec=drawing.BLACK, label="surprising" if far else None)
+        for j in far[:LABELLED]:
+            ax.annotate(f"reading {j + 1}", (x[j], score[j]), xytext=(6, 4), textcoords="offset points", fontsize=8)
+        places.append(x.mean())
+        names.append(group.name)
+        start += len(x) + 2
+    ax.axhspan(-1.96, 1.96, color=drawing.GREY, alpha=0.15, lw=0, label="19 of 20 lie here")
+    ax.axhline(0, color=drawing.GREY, lw=0.8)
+    ax.set_xticks(places, names)
+    ax.set(ylabel="sd from expectation", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))

@@ -1,0 +1,122 @@
+"""A problem and its settings in words and in mathematics."""
+
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+from markupsafe import Markup
+
+from bpinn.expressions import Expression
+from bpinn.fields import MLP, KarhunenLoeve
+from bpinn.methods import Method
+from bpinn.notation import mathml_name, mathml_number
+from bpinn.problem import Problem
+from bpinn.quantities import Periodic, Quantity, label
+from bpinn.storage import describe_quantity
+
+PARAMETERS = {"loc": "mean", "scale": "sd", "low": "from", "high": "to"}
+
+
+def math(inner: str, block: bool = False, said: str | None = None) -> Markup:
+    """A ``math`` element. What goes in is made by `bpinn.notation`, which escapes names."""
+    display = ' display="block"' if block else ""
+    spoken = Markup(' alttext="{}"').format(said) if said else ""
+    return Markup(f"<math{display}{spoken}>{inner}</math>")
+
+
+def name(text: str) -> Markup:
+    return math(mathml_name(text))
+
+
+def equation(title: str, formula: Expression) -> Markup:
+    return math(f"<mrow>{mathml_name(title)}<mo>=</mo>{formula.mathml}</mrow>", block=True, said=f"{title} = {formula}")
+
+
+def interval(low: float, high: float) -> Markup:
+    return math(f"<mrow><mo>[</mo>{mathml_number(low)}<mo>,</mo>{mathml_number(high)}<mo>]</mo></mrow>")
+
+
+def equations(problem: Problem, formulas: Mapping[str, Expression]) -> list[dict[str, Any]]:
+    """Each equation that is measured: as a formula where it is known as one, otherwise as the text of its function."""
+    found: dict[str, dict[str, Any]] = {
+        title: {"name": title, "math": equation(title, formula), "code": None} for title, formula in formulas.items()
+    }
+    for sensors in problem.sensors.values():
+        quantity: Quantity = sensors.quantity
+        quantity = quantity.quantity if isinstance(quantity, Periodic) else quantity
+        if isinstance(quantity, str) or label(quantity) in found:
+            continue
+        about = describe_quantity(quantity)
+        code = about["source"] or f"{about['function']}({', '.join(about['arguments'])})"
+        found[label(quantity)] = {"name": label(quantity), "math": None, "code": code.strip()}
+    return list(found.values())
+
+
+def prior(distribution: dist.Distribution) -> str:
+    """Such as 'Normal, mean 0, sd 1'."""
+    kind = type(distribution).__name__
+    if isinstance(distribution, dist.Independent | dist.ExpandedDistribution):
+        shape = "×".join(str(n) for n in distribution.shape())
+        return f"{prior(distribution.base_dist)} (each of {shape})"
+    normal = isinstance(distribution, dist.Normal)
+    parts = []
+    for parameter in distribution.arg_constraints:
+        value = getattr(distribution, parameter, None)
+        if value is None or isinstance(value, dist.Distribution):
+            continue
+        said = PARAMETERS.get(parameter, parameter) if normal or parameter in ("low", "high") else parameter
+        parts.append(f"{said} {_shown(value)}")
+    return ", ".join([kind, *parts])
+
+
+def _shown(value: Any) -> str:
+    numbers = np.asarray(value)
+    return f"{float(numbers):.4g}" if numbers.ndim == 0 else f"[{', '.join(f'{v:.4g}' for v in numbers.ravel()[:6])}]"
+
+
+def field(surrogate: Any) -> str:
+    if isinstance(surrogate, MLP):
+        layers = " and ".join(str(width) for width in surrogate.hidden)
+        hidden = f"hidden layer{'s' if len(surrogate.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
+        activation = surrogate.activation if isinstance(surrogate.activation, str) else "own activation"
+        words = f"Bayesian neural network, {hidden}, {activation}"
+    elif isinstance(surrogate, KarhunenLoeve):
+        words = f"Karhunen-Loève expansion, {surrogate.terms} terms, {type(surrogate.kernel).__name__} kernel"
+    else:
+        words = type(surrogate).__name__
+    return words + (", positive" if getattr(surrogate, "positive", False) else "")
+
+
+def sensors(problem: Problem, sources: Mapping[str, str]) -> list[dict[str, Any]]:
+    rows = []
+    for readings in problem.readings:
+        stated = problem.sensors[readings.name]
+        if readings.noise is None:
+            noise = f"inferred ({readings.noise_name})"
+        else:
+            low, high = readings.noise.min(), readings.noise.max()
+            noise = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+        tails = "" if readings.likelihood == "normal" else f", Student t with {readings.dof:g} degrees of freedom"
+        rows.append(
+            {
+                "name": readings.name,
+                "quantity": label(stated.quantity),
+                "count": len(readings.values),
+                "range": f"{readings.values.min():.4g} to {readings.values.max():.4g}",
+                "noise": noise + tails,
+                "source": sources.get(readings.name, ""),
+            }
+        )
+    return rows
+
+
+def settings(method: Method) -> dict[str, str]:
+    """The method's settings by name; what it finds by itself is said so."""
+    return {
+        f.name: "found"
+        if getattr(method, f.name) is None and f.name.startswith("num_")
+        else str(getattr(method, f.name))
+        for f in dataclass_fields(method)  # type: ignore[arg-type]
+    }
