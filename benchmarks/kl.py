@@ -8,8 +8,10 @@ k = 0.7 is true. Beside it: the same posterior by our default HMC, by full-rank 
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
+import results
 
 import bpinn as bp
 
@@ -22,27 +24,33 @@ METHODS = {
 }
 
 
+COLUMNS = ["noise", "method", "k", "R-hat", "ESS", "verdict", "seconds, compiling included", "compiled"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
-    print("| noise | method | k | R-hat | ESS | verdict | seconds, compiling included | compiled |")
-    print("|---|---|---|---|---|---|---|---|")
+    parser.add_argument("--results", type=Path, help="add the numbers to this file")
+    given = parser.parse_args()
+    rows = []
+    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
     for noise in (0.01, 0.1):
         problem = bp.paper.inverse_reaction_1d(noise=noise, seed=0, surrogate=SURROGATE).problem
         for name, method in METHODS.items():
             seconds = []
-            for _ in range(repeats):
+            for _ in range(given.repeats):
                 started = time.perf_counter()
                 result = bp.infer(problem, method, seed=0, progress=False)
                 seconds.append(time.perf_counter() - started)
             row = result.summary().table.loc["k"]
             rhat, ess = row.get("rhat", np.nan), row.get("ess", np.nan)
-            print(
-                f"| {noise} | {name} | {row['mean']:.4f} ± {row['sd']:.4f} | {rhat:.4f} | {ess:.0f} "
-                f"| {result.diagnose().verdict} | {seconds[0]:.1f} | {min(seconds[1:], default=seconds[0]):.1f} |",
-                flush=True,
-            )
+            rows.append([
+                str(noise), name, f"{row['mean']:.4f} ± {row['sd']:.4f}", f"{rhat:.4f}", f"{ess:.0f}",
+                result.diagnose().verdict, f"{seconds[0]:.1f}", f"{min(seconds[1:], default=seconds[0]):.1f}",
+            ])  # fmt: skip
+            print("| " + " | ".join(rows[-1]) + " |", flush=True)
+    if given.results:
+        results.merge(given.results, kl={"columns": COLUMNS, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -87,11 +88,13 @@ def study_gradients(quick: bool) -> dict:
     return found
 
 
-def sample(chains: int, cores: int, draws: int, keep: int | None, num_leapfrog: int) -> dict:
-    """One run in this process: seconds of its draws, and peak memory."""
+def sample(chains: int, cores: int, draws: int, keep: int | None, num_leapfrog: int, disk: bool = False) -> dict:
+    """One run in this process: seconds of its draws, and peak memory; with ``disk`` the draws go to a folder."""
     method = bp.HMC(num_leapfrog=num_leapfrog, num_warmup=20, num_draws=draws, keep=keep, chains=chains, jitter=0)
     problem = bp.paper.inverse_reaction_1d().problem
-    result = bp.infer(problem, method, seed=0, cores=cores, progress=False)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run" if disk else None
+        result = bp.infer(problem, method, seed=0, cores=cores, progress=False, out=out)
     gradients = chains * draws * num_leapfrog
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": result.seconds["draws"], "gradients": gradients, "peak_mib": peak}
@@ -103,7 +106,9 @@ def study_sampling(quick: bool) -> list[dict]:
     draws, many = (50, (100, 400)) if quick else (400, (1000, 4000, 16000))
     settings = [dict(chains=c, cores=cores, draws=draws, keep=None, num_leapfrog=50) for c in (1, 2, 4, 8)]
     settings += [dict(chains=4, cores=c, draws=draws, keep=None, num_leapfrog=50) for c in range(1, cores + 1)]
-    settings += [dict(chains=2, cores=cores, draws=n, keep=k, num_leapfrog=2) for n in many for k in (None, 100)]
+    for n in many:
+        plain = dict(chains=2, cores=cores, draws=n, keep=None, num_leapfrog=2)
+        settings += [plain, plain | dict(keep=100), plain | dict(disk=True)]
     rows = []
     for setting in settings:
         command = [sys.executable, __file__, "--sample", json.dumps(setting)]
@@ -113,6 +118,10 @@ def study_sampling(quick: bool) -> list[dict]:
     return rows
 
 
+def kept(row: dict) -> str:
+    return "all, on disk" if row.get("disk") else str(row["keep"] or "all")
+
+
 def show(found: dict) -> None:
     for name, part in found["gradients"].items():
         print(f"\n| {name} | " + " | ".join(map(str, part["sizes"])) + " | slope |")
@@ -120,7 +129,7 @@ def show(found: dict) -> None:
         print("| µs | " + " | ".join(f"{v:.1f}" for v in part["microseconds"]) + f" | {part['slope']:.2f} |")
     print("\n| chains | cores | draws | keep | seconds | gradients a second | peak MiB |\n|" + "---|" * 7)
     for r in found["sampling"]:
-        row = [r["chains"], r["cores"], r["draws"], r["keep"] or "all", f"{r['seconds']:.1f}"]
+        row = [r["chains"], r["cores"], r["draws"], kept(r), f"{r['seconds']:.1f}"]
         row += [f"{r['gradients'] / r['seconds']:,.0f}", f"{r['peak_mib']:.0f}"]
         print("| " + " | ".join(map(str, row)) + " |")
 
