@@ -1,4 +1,4 @@
-"""The program: bpinn new | check | run | resume | report | compare.
+"""The program: bpinn new | check | run | resume | report | compare | reproduce.
 
 Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 it ended and the verdict is "do not
 trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
@@ -249,3 +249,25 @@ def compare(
     widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
     for line in [header, *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments of the paper; all of them unless given.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="quick, or paper for the paper's own settings.")] = "quick",
+    seed: Annotated[int, typer.Option(help="Of the first data set.", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="How many data sets.", min=1)] = 1,
+    out: Annotated[Path, typer.Option(help="The folder for results and figures.")] = Path("reproduction"),
+    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the evaluation of the paper anew. Ctrl-C keeps what is done; the same command goes on."""
+    from bpinn import reproduce as package  # here, because importing matplotlib takes a second
+
+    if show:
+        for name, experiment in package.EXPERIMENTS.items():
+            print(f"{name:18s}{experiment.about}")
+        return
+    package.reproduce(names or [], preset=preset, seed=seed, seeds=seeds, out=out, progress=not quiet)

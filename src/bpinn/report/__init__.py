@@ -86,18 +86,19 @@ def _stem(name: str) -> str:
     return re.sub(r"[^\w-]+", "_", name)[:80] or "_"
 
 
-def _image(figure: Figure, kind: str) -> bytes:
+def image(figure: Figure, kind: str, dpi: int = 150) -> bytes:
+    """A figure as PNG or SVG, the same bytes whenever it is the same figure."""
     buffer = io.BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None} if kind == "svg" else {"Software": None}
     with matplotlib.rc_context({"svg.hashsalt": "bpinn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing)
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=nothing)
     return buffer.getvalue()
 
 
 def _save_picture(picture: Picture, folder: Path) -> dict[str, str]:
-    svg, stem = _image(picture.figure, "svg"), _stem(picture.name)
+    svg, stem = image(picture.figure, "svg"), _stem(picture.name)
     write_file(folder / f"{stem}.svg", svg)
-    write_file(folder / f"{stem}.png", _image(picture.figure, "png"))
+    write_file(folder / f"{stem}.png", image(picture.figure, "png"))
     width = picture.figure.get_size_inches()[0]
     return {
         "caption": picture.caption,

@@ -1,0 +1,96 @@
+"""The paper's evaluation, run anew: every figure and table, and a check of every sentence drawn from them."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bpinn.checkpoint import only_one, write_file
+from bpinn.errors import InputError
+from bpinn.folders import versions
+from bpinn.report import image
+from bpinn.reproduce.cases import Say
+from bpinn.reproduce.catalogue import EXPERIMENTS
+from bpinn.reproduce.comparison import PRESETS, Found, Run
+
+RESULT = "result.json"
+
+
+def reproduce(
+    names: Sequence[str],
+    *,
+    preset: str = "quick",
+    seed: int = 0,
+    seeds: int = 1,
+    out: str | Path = "reproduction",
+    progress: Say = True,
+    say: Callable[[str], None] = print,
+) -> dict[str, dict[str, Any]]:
+    """Run experiments of the paper; each writes result.json and its figure into a folder of its own.
+
+    Arguments:
+        names: of experiments, in `EXPERIMENTS`; all of them if there are none.
+        preset: "quick", or "paper" for the paper's own settings.
+        seed: of the first data set.
+        seeds: how many data sets.
+        out: the folder. What is there of the same settings is not run again.
+        progress: as in `bpinn.infer`.
+        say: is told the table and the claims of each experiment.
+    """
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise InputError(f"reproduce: {unknown[0]!r} is not an experiment; there are {', '.join(EXPERIMENTS)}")
+    if preset not in PRESETS:
+        raise InputError(f"reproduce: preset must be 'quick' or 'paper', got {preset!r}")
+    if not isinstance(seeds, int) or seeds < 1 or not isinstance(seed, int) or seed < 0:
+        raise InputError(
+            f"reproduce: seed and seeds must be whole numbers, seeds at least 1, got {seed!r} and {seeds!r}"
+        )
+    found = {}
+    for name in names or EXPERIMENTS:
+        experiment, folder = EXPERIMENTS[name], Path(out) / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"reproduce: {folder} cannot be made: {error.strerror or error}") from None
+        cut = experiment.cut(preset)
+        say(f"{name}: {experiment.about}")
+        with only_one(folder):
+            outcome = experiment.run(Run(preset, range(seed, seed + seeds), folder, progress))
+            found[name] = _written(name, experiment.about, preset, cut, outcome, folder)
+        _tell(outcome, cut, say)
+    return found
+
+
+def _written(name: str, about: str, preset: str, cut: list[str], outcome: Found, folder: Path) -> dict[str, Any]:
+    for kind in ("svg", "png"):
+        write_file(folder / f"figure.{kind}", image(outcome.figure, kind, 110))
+    content = {
+        "experiment": name,
+        "about": about,
+        "preset": preset,
+        "cut": cut,
+        "table": {"columns": outcome.columns, "rows": outcome.rows},
+        "claims": outcome.claims,
+        **outcome.numbers,
+        "versions": versions(),
+        "machine": {"cores": len(os.sched_getaffinity(0)), "system": platform.system(), "machine": platform.machine()},
+    }
+    write_file(folder / RESULT, json.dumps(content, indent=1).encode())
+    return content
+
+
+def _tell(outcome: Found, cut: list[str], say: Callable[[str], None]) -> None:
+    lines = [outcome.columns, *outcome.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(outcome.columns))]
+    for line in lines:
+        say("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for claim in outcome.claims:
+        holds = "holds" if claim["holds_in"] == claim["of"] else f"holds in {claim['holds_in']} of {claim['of']}"
+        holds = "does not hold" if not claim["holds_in"] else holds
+        first = next(iter(claim["numbers"].values()))
+        say(f"  {holds}: {claim['says']} ({first}{', ...' if claim['of'] > 1 else ''})")
+    for text in cut:
+        say(f"  cut: {text}")

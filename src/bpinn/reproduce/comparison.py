@@ -1,0 +1,214 @@
+"""What an experiment is: methods on one of the paper's problems, compared with each other, the truth and the paper."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bpinn import drawing
+from bpinn.fields import Field
+from bpinn.methods import Method
+from bpinn.paper import PaperProblem
+from bpinn.reproduce import claims as c
+from bpinn.reproduce import numbers, pictures
+from bpinn.reproduce.cases import GPR, Case, Outcomes, Say, run_case
+from bpinn.reproduce.settings import Settings
+
+PRESETS = ("tiny", "quick", "paper")
+CUT = {
+    "HMC": "HMC finds the length of its trajectories and the number of its draws (the paper: 17,000 of 50 steps)",
+    "VI": "VI takes 20,000 training steps instead of 200,000",
+    "PINN": "the PINN takes 20,000 training steps instead of 200,000",
+    "dropout": "dropout takes 20,000 training steps instead of 200,000",
+    "KL-DNF": "the flow is a coupling flow instead of the potential flow",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """How an experiment is run."""
+
+    preset: str
+    seeds: Sequence[int]
+    folder: Path
+    progress: Say
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of an experiment: rows for a table, claims, everything for the file, and a figure."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    claims: list[dict[str, Any]]
+    numbers: dict[str, Any]
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    name: str
+    about: str
+
+    @abstractmethod
+    def run(self, how: Run) -> Found:
+        """Run it, or what is left of it."""
+
+    def cut(self, preset: str) -> list[str]:
+        """What a preset leaves out of the paper's settings, in words."""
+        return []
+
+
+@dataclass(frozen=True)
+class Comparison(Experiment):
+    """Methods on one of the paper's problems, at one or two noises."""
+
+    make: Callable[..., PaperProblem]
+    methods: tuple[str, ...]
+    settings: Settings
+    noises: tuple[float, ...]
+    claims: tuple[c.Claim, ...]
+    truth: float | None = None  # of k
+    surrogates: Mapping[str, Field] = field(default_factory=dict)
+    flat: bool = True  # one coordinate
+    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a preset cuts beside the usual
+
+    def method(self, label: str, preset: str) -> Method | GPR:
+        if label == "GPR":
+            return GPR(2000 if preset == "tiny" else 100_000)
+        return self.settings[label][preset]
+
+    def cases(self, preset: str, seeds: Sequence[int]) -> list[Case]:
+        return [
+            Case(label, self.make, noise, seed, self.method(label, preset), self.surrogates.get(label))
+            for seed in seeds
+            for noise in self.noises
+            for label in self.methods
+        ]
+
+    def cut(self, preset: str) -> list[str]:
+        if preset == "paper":
+            usual = (
+                ["four chains instead of one, started by annealing"] if any("HMC" in m for m in self.methods) else []
+            )
+            if "KL-DNF" in self.methods:
+                usual.append("the potential flow takes 3,000 training steps instead of 100,000")
+        else:
+            usual = [
+                text for name, text in CUT.items() if any(m.endswith(name) or m.startswith(name) for m in self.methods)
+            ]
+        return [*usual, *self.told.get(preset, ())]
+
+    def outcomes(self, how: Run) -> Outcomes:
+        cases = self.cases(how.preset, how.seeds)
+        return Outcomes([run_case(case, how.folder / "cases", how.progress) for case in cases])
+
+    def problems(self, how: Run) -> dict[float, PaperProblem]:
+        return {noise: self.make(noise=noise, seed=how.seeds[0]) for noise in self.noises}
+
+    def run(self, how: Run) -> Found:
+        outcomes, problems = self.outcomes(how), self.problems(how)
+        columns, rows = self.table(outcomes)
+        return Found(
+            columns, rows, [claim.judge(outcomes) for claim in self.claims],
+            {"cases": [outcome.numbers for outcome in outcomes.all]}, self.figure(outcomes, problems),
+        )  # fmt: skip
+
+    def table(self, outcomes: Outcomes) -> tuple[list[str], list[list[str]]]:
+        """A row for each noise and method, in the mean over data sets."""
+        columns = ["noise", "method"]
+        columns += ["k", "the paper's k", "sd / the paper's", "truth within 2 sd"] if self.truth is not None else []
+        columns += ["error of u", "u within 2 sd", "mean sd of u", "R-hat", "ESS", "seconds"]
+        rows = []
+        for noise in outcomes.noises:
+            for label in outcomes.labels:
+                found = [outcomes.get(label, noise, seed) for seed in outcomes.seeds]
+                row = [f"{noise:g}", label]
+                if self.truth is not None:
+                    row += self._of_k(found, label, noise)
+                u = [o.numbers["quantities"]["u"] for o in found]
+                row += [_mean([q["error"] for q in u], "{:.1%}"), _mean([q["within_two_sd"] for q in u], "{:.0%}")]
+                row += [_mean([q["mean_sd"] for q in u], "{:.3g}")]
+                row += [_worst([o.numbers.get("rhat") for o in found], max, "{:.3f}")]
+                row += [_worst([o.numbers.get("ess") for o in found], min, "{:.0f}")]
+                row += [_mean([o.numbers["seconds"] for o in found], "{:.1f}")]
+                rows.append(row)
+        return columns, rows
+
+    def _of_k(self, found: Sequence[Any], label: str, noise: float) -> list[str]:
+        means, sds = np.array([o.k for o in found]).T
+        shown = f"{means.mean():.4f}" + (f" ± {sds.mean():.2g}" if np.all(np.isfinite(sds)) else "")
+        theirs = numbers.K.get((self.make.__name__, noise), {}).get(label)
+        paper_k = "–" if theirs is None else f"{theirs[0]:.3f}" + (f" ± {theirs[1]:.2g}" if theirs[1] else "")
+        ratio = f"{sds.mean() / theirs[1]:.2f}" if theirs and theirs[1] and np.all(np.isfinite(sds)) else "–"
+        assert self.truth is not None
+        within = int(np.sum(np.abs(means - self.truth) <= 2 * sds)) if np.all(np.isfinite(sds)) else None
+        return [shown, paper_k, ratio, "–" if within is None else f"{within} of {len(found)}"]
+
+    def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
+        if not self.flat:
+            return pictures.maps(outcomes, problems)
+        return drawing.figure(self.panels(outcomes, problems), len(outcomes.labels), pictures.PANEL)
+
+    def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> list[Any]:
+        quantities = [name for name in ("u", "f") if name in problems[self.noises[0]].truth.functions]
+        return pictures.bands(outcomes, problems, quantities)
+
+
+@dataclass(frozen=True)
+class Pair(Experiment):
+    """Two comparisons by the same methods, the second with an unknown, as one experiment."""
+
+    first: Comparison
+    second: Comparison
+
+    def cut(self, preset: str) -> list[str]:
+        return self.second.cut(preset)
+
+    def run(self, how: Run) -> Found:
+        both = self.first, self.second
+        outcomes = [part.outcomes(how) for part in both]
+        (few, above), (columns, below) = (part.table(o) for part, o in zip(both, outcomes, strict=True))
+        rows = []
+        for part, names, found in ((self.first, few, above), (self.second, columns, below)):
+            for row in found:
+                cells = dict(zip(names, row, strict=True))
+                rows.append([part.make.__name__, *(cells.get(column, "–") for column in columns)])
+        claims = [claim.judge(o) for part, o in zip(both, outcomes, strict=True) for claim in part.claims]
+        panels = [p for part, o in zip(both, outcomes, strict=True) for p in part.panels(o, part.problems(how))]
+        cases = [outcome.numbers for o in outcomes for outcome in o.all]
+        figure = drawing.figure(panels, len(self.first.methods), pictures.PANEL)
+        return Found(["problem", *columns], rows, claims, {"cases": cases}, figure)
+
+
+@dataclass(frozen=True)
+class Unknown(Comparison):
+    """A comparison whose figure is of k alone, with the readings in two dimensions."""
+
+    def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
+        assert self.truth is not None
+        papers = {noise: numbers.K.get((self.make.__name__, noise), {}) for noise in self.noises}
+        panels = pictures.unknowns(outcomes, self.truth, papers)
+        return drawing.figure([*pictures.sensors(problems), *panels], 2, (4.2, 3.0))
+
+
+@dataclass(frozen=True)
+class Cost(Comparison):
+    def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
+        return pictures.bars(outcomes, numbers.MINUTES)
+
+
+def _mean(values: Sequence[float | None], form: str) -> str:
+    known = [v for v in values if v is not None]
+    return form.format(np.mean(known)) if known else "–"
+
+
+def _worst(values: Sequence[float | None], which: Callable, form: str) -> str:
+    known = [v for v in values if v is not None]
+    return form.format(which(known)) if known else "–"
+
+
