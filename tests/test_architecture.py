@@ -14,7 +14,7 @@ ORDER = [
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
     "checkpoint", "sampling", "progress",
-    "storage", "folders", "result", "inference", "paper.problems", "paper", "views", "drawing", "plot",
+    "storage", "folders", "result", "inference", "calibration", "paper.problems", "paper", "views", "drawing", "plot",
     "predictive", "notation", "expressions", "report.words", "report.portraits", "report", "tables",
     "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",
     "runs", "templates", "reproduce.cases", "reproduce.claims", "reproduce.numbers", "reproduce.pictures",

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bpinn import paper, predictive, prior, reference
+from bpinn import calibration, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
@@ -40,6 +40,7 @@ __all__ = [
     "Result",
     "Sensors",
     "SquaredExponential",
+    "calibration",
     "infer",
     "load",
     "paper",

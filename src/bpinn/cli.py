@@ -271,3 +271,26 @@ def reproduce(
             print(f"{name:18s}{experiment.about}")
         return
     package.reproduce(names or [], preset=preset, seed=seed, seeds=seeds, out=out, progress=not quiet)
+
+
+@app.command()
+def calibrate(
+    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    simulations: Annotated[int, typer.Option(help="How many data sets to simulate.", min=10)] = 200,
+    out: Annotated[Path | None, typer.Option(help="The folder; calibration beside the file unless given.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    changes: Changes = None,
+    allow_outside: Outside = False,
+    quiet: Quiet = False,
+) -> None:
+    """Simulate data like these from the prior, and see whether the error bars are right. Can be stopped and goes on."""
+    said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
+    found = read_problem(file, said, allow_outside=allow_outside)
+    folder = file.parent / "calibration" if out is None else out
+    answer = bp.calibration.sbc(
+        found.problem, found.method, simulations=simulations, seed=found.seed, out=folder, progress=not quiet
+    )
+    print(answer)
+    figure = folder / "ranks.png"
+    bp.plot.calibration(answer).savefig(figure)
+    print(f"Ranks: {figure}")

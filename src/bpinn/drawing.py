@@ -196,6 +196,16 @@ def colour_bar(ax: Axes, mesh: Any) -> None:
     bar.outline.set_visible(False)
 
 
+def draw_ranks(ax: Axes, name: str, pit: np.ndarray, band: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    """How far the distribution of ranks is from the uniform one, between simultaneous bands."""
+    points, low, high = band
+    ax.fill_between(points, low - points, high - points, color=GREY, alpha=0.25, lw=0, label="95% of uniform ranks")
+    at = np.sort(pit)
+    ax.step(np.r_[0, at, 1], np.r_[0, np.arange(1, len(at) + 1) / len(at), 1] - np.r_[0, at, 1], where="post", color=BLUE)
+    ax.axhline(0, color=BLACK, lw=0.6)
+    ax.set(xlabel="rank", ylabel="above uniform", title=views.math(name), xlim=(0, 1))
+
+
 def draw_history(ax: Axes, name: str, steps: np.ndarray, values: np.ndarray) -> None:
     bound = name == "elbo"
     shown = slice(len(steps) // 10, None) if bound else slice(None)

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bpinn import drawing, prior, views
+from bpinn.calibration import Calibration
 from bpinn.checks import numbers
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
@@ -257,6 +258,29 @@ def covariance(
     return drawing.figure(
         [partial(drawing.draw_covariance, x=x, values=values, along=varying[0], title=title)], 1, drawing.SQUARE
     )
+
+
+def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figure:
+    """The ranks of truths among draws, a panel for each quantity: inside of the shade the posterior is right.
+
+    A line that rises above it first and falls below it later means error bars that are too wide; the other way
+    round, too narrow; a line above or below it throughout, a bias. ``names`` are the unknowns, the log likelihood and
+    some of the others unless given.
+
+    Example:
+        ``bp.plot.calibration(bp.calibration.sbc(problem)).savefig("sbc.png")``
+    """
+    if not isinstance(found, Calibration):
+        raise InputError(f"calibration: expected what bp.calibration.sbc gives, got {type(found).__name__}")
+    if names is None:
+        last = [name for name in found.names if " at " not in name]
+        others = [name for name in found.names if " at " in name]
+        names = [*others[:: max(1, len(others) // 5)], *last]
+    band = found.band()
+    panels: list[drawing.Draw] = [
+        partial(drawing.draw_ranks, name=name, pit=found.pit[:, found.column(name)], band=band) for name in names
+    ]
+    return drawing.figure(panels, 3, drawing.BESIDE)
 
 
 def _check_problem(problem: Problem, where: str) -> None:

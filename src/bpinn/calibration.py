@@ -1,0 +1,297 @@
+"""Are the error bars right? Simulation-based calibration, coverage, and scores of predictions.
+
+Truths are drawn from the prior, readings from the truths, and each data set is inferred as if it were real. If the
+posterior is right, a truth is like any of its draws: its rank among them is uniform, a central interval of
+probability p holds it with probability p, for every unknown, every field at every point, and the log likelihood
+(Talts et al. 2018; Modrák et al. 2023).
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from bpinn.checkpoint import only_one, read_arrays, write_file
+from bpinn.errors import InputError
+from bpinn.folders import claim
+from bpinn.inference import infer
+from bpinn.methods import HMC, Method
+from bpinn.posterior import Model, Posterior, monitored, scalar_labels
+from bpinn.problem import Problem
+from bpinn.result import Result
+
+LIKELIHOOD = "log likelihood"
+GRID = 50  # points at which the distribution of ranks is compared with the uniform one
+SIMULATED = 4000  # sets of uniform ranks, from which the width of simultaneous bands is found
+Infer = Callable[[Problem, int], Result]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often central intervals hold the truth: the share, with its own 95% interval from the number of trials."""
+
+    p: float
+    share: float
+    low: float
+    high: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.low <= self.p <= self.high
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What came of simulations. Rows are simulations, columns the quantities in ``names``.
+
+    ``truths`` has shape (simulations, quantities); ``draws`` (simulations, draws, quantities), some of the posterior's,
+    far enough apart to count as independent; ``verdicts`` are those of `Result.diagnose`.
+    """
+
+    names: tuple[str, ...]
+    truths: np.ndarray
+    draws: np.ndarray
+    verdicts: tuple[str, ...]
+
+    @property
+    def simulations(self) -> int:
+        return len(self.truths)
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """How many draws are below the truth, (simulations, quantities); ties are broken at random, always alike."""
+        below = np.sum(self.draws < self.truths[:, None], axis=1)
+        ties = np.sum(self.draws == self.truths[:, None], axis=1)
+        return below + np.random.default_rng(0).integers(0, ties + 1)
+
+    @cached_property
+    def pit(self) -> np.ndarray:
+        """Ranks as numbers between 0 and 1, spread evenly within each rank: uniform where the posterior is right."""
+        spread = np.random.default_rng(1).uniform(size=self.ranks.shape)
+        return (self.ranks + spread) / (self.draws.shape[1] + 1)
+
+    def column(self, name: str) -> int:
+        if name not in self.names:
+            raise InputError(f"calibration: {name!r} is not among {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def evidence(self, name: str) -> float:
+        """The probability that uniform ranks would stray from uniformity as far as these at any point."""
+        ecdf = _counts(self.pit[:, [self.column(name)]])[:, 0]
+        least = _tail(ecdf, self.simulations).min()
+        return float(np.mean(_least_tails(self.simulations) <= least))
+
+    def is_uniform(self, name: str, level: float = 0.05) -> bool:
+        """Whether the ranks are inside of the simultaneous band of probability ``1 - level``."""
+        return self.evidence(name) >= level
+
+    def band(self, level: float = 0.05) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Points between 0 and 1, and the ends between which the distribution of all ranks lies with ``1 - level``."""
+        points = np.arange(1, GRID) / GRID
+        inner = np.quantile(_least_tails(self.simulations), level)
+        low, high = (stats.binom.ppf(q, self.simulations, points) / self.simulations for q in (inner / 2, 1 - inner / 2))
+        return points, low, high
+
+    def coverage(self, p: float, names: Iterable[str] | None = None) -> Coverage:
+        """Of central intervals of probability ``p``; over several quantities, whose trials are not independent, the
+        interval of the share is that of one of them."""
+        columns = [self.column(name) for name in names] if names is not None else range(len(self.names))
+        inside = np.abs(self.pit[:, list(columns)] - 0.5) <= p / 2
+        held = inside.mean(axis=1).sum()
+        low = stats.beta.ppf(0.025, held, self.simulations - held + 1) if held > 0 else 0.0
+        high = stats.beta.ppf(0.975, held + 1, self.simulations - held) if held < self.simulations else 1.0
+        return Coverage(p, float(inside.mean()), float(low), float(high))
+
+    def crps(self) -> np.ndarray:
+        """The continuous ranked probability score of each quantity, in the mean over simulations: smaller is better."""
+        return np.array([crps(self.draws[:, :, i], self.truths[:, i]).mean() for i in range(len(self.names))])
+
+    @property
+    def contraction(self) -> np.ndarray:
+        """One minus the posterior's variance over the truths': how much each quantity was learned from the readings."""
+        return 1 - self.draws.var(axis=1, ddof=1).mean(axis=0) / self.truths.var(axis=0, ddof=1)
+
+    @property
+    def bias(self) -> np.ndarray:
+        """Means of truth minus posterior mean, in posterior sds."""
+        return ((self.truths - self.draws.mean(axis=1)) / self.draws.std(axis=1, ddof=1)).mean(axis=0)
+
+    def __str__(self) -> str:
+        bad = sum(verdict == "bad" for verdict in self.verdicts)
+        lines = [f"{self.simulations} simulations, {bad} of them with the verdict 'do not trust'"]
+        width = max(len(name) for name in self.names)
+        lines.append(f"{'':{width}}  p of ranks   50%   80%   95%   bias, sd")
+        for i, name in enumerate(self.names):
+            shares = "  ".join(f"{self.coverage(p, [name]).share:4.0%}" for p in (0.5, 0.8, 0.95))
+            mark = "" if self.is_uniform(name) else "  off"
+            lines.append(f"{name:{width}}  {self.evidence(name):10.3f}  {shares}  {self.bias[i]:+.2f}{mark}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def crps(draws: np.ndarray, truths: np.ndarray) -> np.ndarray:
+    """The continuous ranked probability score of draws, (forecasts, draws), for truths, (forecasts,)."""
+    ordered = np.sort(np.asarray(draws, float), axis=1)
+    count = ordered.shape[1]
+    weights = 2 * np.arange(1, count + 1) - count - 1
+    between = ordered @ weights / (count * (count - 1))  # half the mean distance of two draws
+    return np.abs(ordered - np.asarray(truths, float)[:, None]).mean(axis=1) - between
+
+
+def interval_score(low: np.ndarray, high: np.ndarray, truths: np.ndarray, p: float) -> np.ndarray:
+    """Width of central intervals, and what they miss the truth by times 2 / (1 - p): smaller is better."""
+    missed = np.maximum(low - truths, 0) + np.maximum(truths - high, 0)
+    return (high - low) + 2 / (1 - p) * missed
+
+
+def _counts(pit: np.ndarray) -> np.ndarray:
+    """How many of each column are at most each point of the grid, (points, columns)."""
+    points = np.arange(1, GRID) / GRID
+    return np.sum(pit[None] <= points[:, None, None], axis=1)
+
+
+def _tail(counts: np.ndarray, simulations: int) -> np.ndarray:
+    """Two-sided probability of so many, at each point, for uniform ranks."""
+    points = (np.arange(1, GRID) / GRID).reshape(-1, *(1 for _ in counts.shape[1:]))
+    below = stats.binom.cdf(counts, simulations, points)
+    above = stats.binom.sf(counts - 1, simulations, points)
+    return np.minimum(2 * np.minimum(below, above), 1.0)
+
+
+@cache
+def _least_tails(simulations: int) -> np.ndarray:
+    """The smallest of these probabilities over the grid, for sets of uniform ranks (Säilynoja et al. 2022)."""
+    uniform = np.random.default_rng(2).uniform(size=(simulations, SIMULATED))
+    return _tail(_counts(uniform), simulations).min(axis=0)
+
+
+# --- simulations ---
+
+
+def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
+    """The problem with readings of a truth drawn from its prior; and that truth, as a flat vector."""
+    posterior = Posterior(problem)
+    z = np.asarray(posterior.sample_prior(jax.random.key(seed), 1)[0])
+    rng = np.random.default_rng([seed, 1])
+    scalars = dict(zip(scalar_labels(problem), _scalars(posterior, z), strict=True))
+    sensors = {}
+    for readings, exact in zip(problem.readings, posterior.model.predicted(z, posterior.data), strict=True):
+        sigma: Any = scalars[readings.noise_name] if readings.noise_name else readings.noise
+        count = len(readings.values)
+        unit = rng.standard_normal(count) if readings.likelihood == "normal" else rng.standard_t(readings.dof, count)
+        values = np.asarray(exact, float) + sigma * unit
+        stated = problem.sensors[readings.name]
+        noise = stated.noise if readings.noise is None else readings.noise
+        sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)
+    return Problem(problem.domain, problem.fields, sensors, problem.unknowns), z
+
+
+def _scalars(posterior: Posterior, z: np.ndarray) -> np.ndarray:
+    values = np.asarray(posterior.model.functionals(z, posterior.data), float)
+    return values[len(values) - len(scalar_labels(posterior.problem)) :]
+
+
+def sbc(
+    problem: Problem,
+    method: Method | Infer | None = None,
+    *,
+    simulations: int = 200,
+    seed: int = 0,
+    draws: int = 99,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> Calibration:
+    """Simulation-based calibration of a method on problems like this one; its own readings are not used.
+
+    Arguments:
+        problem: its prior, sensors and noise are what is simulated.
+        method: as in `bpinn.infer`, or a function of a problem and a seed that gives a `Result`.
+        simulations: how many data sets.
+        seed: of the first one; the others follow.
+        draws: how many of each posterior's draws ranks are counted among, evenly taken.
+        out: a folder to which each simulation is written when it is done; the same call goes on from there.
+        progress: say how far it is.
+
+    Example:
+        ``print(bp.calibration.sbc(problem, bp.HMC(), simulations=200, out="sbc"))``
+    """
+    method = HMC() if method is None else method
+    if not isinstance(problem, Problem) or not problem.sensors:
+        raise InputError("sbc: expected a bp.Problem with sensors, whose readings can be simulated")
+    for name, value, least in (("simulations", simulations, 10), ("draws", draws, 9), ("seed", seed, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"sbc: {name} must be a whole number of at least {least}, got {value!r}")
+    if isinstance(method, Method):
+        if method.estimate == "point":
+            raise InputError("sbc: a single solution has no error bars to be judged; use another method")
+        method.check(problem)
+    elif not callable(method):
+        raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
+    names = (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
+    if out is None:
+        rows = [_one(problem, method, s, draws, progress, simulations, seed) for s in range(seed, seed + simulations)]
+    else:
+        rows = _kept(Path(out), problem, method, range(seed, seed + simulations), draws, progress)
+    return Calibration(
+        names, np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
+        tuple(str(r["verdict"]) for r in rows),
+    )  # fmt: skip
+
+
+def _kept(
+    folder: Path, problem: Problem, method: Method | Infer, seeds: range, draws: int, progress: bool
+) -> list[dict[str, np.ndarray]]:
+    """Simulations with a file each: those that are there are read."""
+    if not isinstance(method, Method):
+        raise InputError("sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those there")
+    claim(folder, problem, method, 0, draws)
+    rows = []
+    with only_one(folder):
+        for seed in seeds:
+            path = folder / f"simulation-{seed}.npz"
+            if path.exists():
+                rows.append(read_arrays(path))
+                continue
+            rows.append(_one(problem, method, seed, draws, progress, len(seeds), seeds.start))
+            write_file(path, rows[-1])
+    return rows
+
+
+def _one(
+    problem: Problem, method: Method | Infer, seed: int, draws: int, progress: bool, count: int, first: int
+) -> dict[str, np.ndarray]:
+    simulated, truth = simulate(problem, seed)
+    if isinstance(method, Method):
+        result = infer(simulated, method, seed=seed, progress=False)
+    else:
+        result = method(simulated, seed)
+    if result.interrupted:
+        raise KeyboardInterrupt("what is done is kept, if there is a folder for it")
+    flat = result.z.reshape(-1, result.z.shape[-1])
+    if len(flat) < draws:
+        raise InputError(f"sbc: the method gives {len(flat)} draws, but ranks are to be among {draws}; give fewer draws=")
+    rows = np.linspace(0, len(flat) - 1, draws).round().astype(int)
+    posterior = Posterior(simulated)
+    watched = np.asarray(_watched(posterior.model, np.stack([truth, *flat[rows]]), posterior.data), float)
+    verdict = result.diagnose().verdict
+    if progress:
+        print(f"simulation {seed - first + 1} of {count}: {verdict}", file=sys.stderr, flush=True)
+    return {"truth": watched[0], "draws": watched[1:], "verdict": np.array(verdict)}
+
+
+@partial(jax.jit, static_argnames="model")
+def _watched(model: Model, z: Any, data: Any) -> Any:
+    """Fields, equations, unknowns and noises, then the log likelihood, for each row of ``z``."""
+
+    def one(z: Any) -> Any:
+        return jnp.concatenate([model.functionals(z, data), model.log_likelihood(z, data)[None]])
+
+    return jax.vmap(one)(z)
