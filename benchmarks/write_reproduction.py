@@ -1,6 +1,6 @@
 """Write docs/reproduction.md from the result.json files of `bpinn reproduce`; runs nothing.
 
-    python benchmarks/write_reproduction.py [--results docs/reproduction] [--page docs/reproduction.md]
+python benchmarks/write_reproduction.py [--results docs/reproduction] [--page docs/reproduction.md]
 """
 
 import argparse
@@ -14,10 +14,11 @@ from write_page import prose, table
 from bpinn.reproduce import EXPERIMENTS
 
 INTRODUCTION = """
-What `bpinn reproduce` finds when it runs the evaluation of the B-PINNs paper (Yang, Meng, Karniadakis 2020) anew. A table
-of means depends on one draw of the noise, so what is compared are claims: every sentence that the paper draws from
-a figure or a table is a computed check, over as many data sets as were run. Each experiment has its numbers in
-`result.json` beside its figure, from which this page is written (`python benchmarks/write_reproduction.py`).
+What `bpinn reproduce` finds when it runs the evaluation of the B-PINNs paper (Yang, Meng, Karniadakis 2020)
+anew. A table of means depends on one draw of the noise, so what is compared are claims: every sentence that the
+paper draws from a figure or a table is a computed check, over as many data sets as were run. Each experiment
+has its numbers in `result.json` beside its figure, from which this page is written (`python
+benchmarks/write_reproduction.py`).
 """
 
 
@@ -30,7 +31,12 @@ def section(name: str, folder: Path, page: Path) -> list[str]:
     seeds = sorted({case["seed"] for case in found.get("cases", [])}) or [0]
     beside = os.path.relpath(folder / name, page.parent)
     sets = f"{len(seeds)} data set{'s' if len(seeds) > 1 else ''}"
-    lines = [f"## {name}", "", prose(f"{about}. Preset `{found['preset']}`, {sets}; [numbers]({beside}/result.json)."), ""]
+    lines = [
+        f"## {name}",
+        "",
+        prose(f"{about}. Preset `{found['preset']}`, {sets}; [numbers]({beside}/result.json)."),
+        "",
+    ]
     if found["cut"]:
         lines += [prose(f"Not as in the paper: {'; '.join(found['cut'])}."), ""]
     lines += [f"![{about}]({beside}/figure.png)", "", table(found["table"]["columns"], found["table"]["rows"]), ""]

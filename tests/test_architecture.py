@@ -18,7 +18,8 @@ ORDER = [
     "predictive", "notation", "expressions", "report.words", "report.portraits", "report", "tables",
     "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",
     "runs", "templates", "reproduce.cases", "reproduce.claims", "reproduce.numbers", "reproduce.pictures",
-    "reproduce.settings", "reproduce.comparison", "reproduce.priors", "reproduce.catalogue", "reproduce", "cli", "__main__",
+    "reproduce.settings", "reproduce.comparison", "reproduce.priors", "reproduce.catalogue", "reproduce",
+    "cli", "__main__",
 ]  # fmt: skip
 
 

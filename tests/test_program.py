@@ -79,7 +79,7 @@ def test_a_first_time_user(program):
     ran = program("run", "demo/problem.toml", *SETTINGS)
     assert ran.returncode in (0, 3), ran.stderr
     assert "Health: " in ran.stdout
-    assert "demo/run" in ran.stdout
+    assert "Report: demo/run/report.html" in ran.stdout
     assert "2 chains  draws 20/20" in ran.stderr
     again = program("run", "demo/problem.toml", *SETTINGS, "--quiet", "--json")
     told = json.loads(again.stdout)
@@ -99,6 +99,9 @@ def test_a_first_time_user(program):
         (["run", "none.toml"], "none.toml: there is no such file; `bpinn new NAME`"),
         (["resume", "."], "not a run folder"),
         (["compare", "."], "not a run folder"),
+        (["report", "."], "not a run folder"),
+        (["reproduce", "fig-1"], "'fig-1' is not an experiment"),
+        (["calibrate", "none.toml"], "there is no such file"),
         (["new", ".", "--template", "inverse-1d"], "exists; give another name"),
         (["new", "x", "--template", "inverse"], "not known; known are inverse-1d"),
     ],
@@ -113,8 +116,41 @@ def test_wrong_input_is_a_sentence_and_exit_code_2(arguments, words, program):
 def test_version_and_help(program):
     assert program("--version").stdout.startswith("bpinn 0.")
     helped = program("--help").stdout
-    for command in ("new", "check", "run", "resume", "compare"):
+    for command in ("new", "check", "run", "resume", "report", "compare", "reproduce", "calibrate"):
         assert command in helped
+
+
+def test_the_report_can_be_written_anew(ended, program):
+    run, _ = ended
+    done = program("report", run.folder)
+    assert done.stdout.strip() == str(run.folder / "report.html")
+    assert (
+        "k = " in (run.folder / "report.html").read_text() or "<mi>k</mi>" in (run.folder / "report.html").read_text()
+    )
+    told = json.loads(program("report", run.folder, "--json").stdout)
+    assert told == {"report": str(run.folder / "report.html")}
+
+
+def test_a_run_without_a_report(demo, tmp_path, program):
+    small = [*SETTINGS, "--set", "fields.u.hidden=[6]", "--no-report"]
+    done = program("run", demo / "problem.toml", "--out", tmp_path / "run", *small)
+    assert "write it with: bpinn report" in done.stdout
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert isinstance(bp.load(tmp_path / "run"), bp.Result)  # a folder is read as well as a file
+
+
+def test_experiments_are_listed(program):
+    lines = program("reproduce", "--list").stdout.splitlines()
+    assert len(lines) == 12
+    assert lines[0].startswith("prior-density")
+
+
+def test_calibration_from_a_file(demo, tmp_path, program):
+    small = [*SETTINGS, "--set", "fields.u.hidden=[3]", "--set", "inference.num_draws=60"]
+    done = program("calibrate", demo / "problem.toml", "--simulations", 10, "--out", tmp_path / "c", "--quiet", *small)
+    assert "10 simulations" in done.stdout
+    assert "log likelihood" in done.stdout
+    assert (tmp_path / "c" / "ranks.png").exists()
 
 
 def test_a_folder_holds_what_was_run(ended, demo):

@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,16 +10,9 @@ from bpinn.reproduce import EXPERIMENTS, cases, claims, reproduce
 from bpinn.reproduce.cases import Outcome, Outcomes
 
 NAMES = [
-    "prior-density", "regression", "poisson-1d", "nonlinear-1d", "allen-cahn-2d", "inverse-1d", "inverse-2d", "pinn", "kl",
-    "prior-covariance", "prior-study", "cost",
+    "prior-density", "regression", "poisson-1d", "nonlinear-1d", "allen-cahn-2d", "inverse-1d", "inverse-2d", "pinn",
+    "kl",    "prior-covariance", "prior-study", "cost",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(name, out, **options):
@@ -33,7 +25,11 @@ def test_the_experiments_are_the_papers():
     assert list(EXPERIMENTS) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+QUICK = ("prior-density", "pinn", "prior-covariance", "prior-study")  # the others are for `make verify`
+CHOSEN = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
 def test_every_experiment_runs_and_is_not_run_twice(name, tmp_path, monkeypatch):
     found, said = run(name, tmp_path)
     folder = tmp_path / name
@@ -110,8 +106,16 @@ def both(label, low, high):
         (claims.error_above("A", 0.1, 0.5), [made_up("A", 0.1, error=0.6)], [made_up("A", 0.1, error=0.4)]),
         (claims.k_within("A", 0.1, 0.7, 2.0), [made_up("A", 0.1, k=(0.71, 0.01))], [made_up("A", 0.1, k=(0.73, 0.01))]),
         (claims.k_error_below("A", 0.1, 1.0, 0.05), [made_up("A", 0.1, k=(1.04, 1))], [made_up("A", 0.1, k=(0.9, 1))]),
-        (claims.k_sd_grows("A"), both("A", {"k": (1, 0.1)}, {"k": (1, 0.2)}), both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)})),
-        (claims.k_sd_falls("A"), both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)}), both("A", {"k": (1, 0.1)}, {"k": (1, 0.2)})),
+        (
+            claims.k_sd_grows("A"),
+            both("A", {"k": (1, 0.1)}, {"k": (1, 0.2)}),
+            both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)}),
+        ),
+        (
+            claims.k_sd_falls("A"),
+            both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)}),
+            both("A", {"k": (1, 0.1)}, {"k": (1, 0.2)}),
+        ),
         (
             claims.k_worse_than("A", "B", 0.1, 0.7),
             [made_up("A", 0.1, k=(0.9, 1)), made_up("B", 0.1)],

@@ -96,7 +96,9 @@ class Calibration:
         """Points between 0 and 1, and the ends between which the distribution of all ranks lies with ``1 - level``."""
         points = np.arange(1, GRID) / GRID
         inner = np.quantile(_least_tails(self.simulations), level)
-        low, high = (stats.binom.ppf(q, self.simulations, points) / self.simulations for q in (inner / 2, 1 - inner / 2))
+        low, high = (
+            stats.binom.ppf(q, self.simulations, points) / self.simulations for q in (inner / 2, 1 - inner / 2)
+        )
         return points, low, high
 
     def coverage(self, p: float, names: Iterable[str] | None = None) -> Coverage:
@@ -179,7 +181,7 @@ def _least_tails(simulations: int) -> np.ndarray:
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     """The problem with readings of a truth drawn from its prior; and that truth, as a flat vector."""
     posterior = Posterior(problem)
-    z = np.asarray(posterior.sample_prior(jax.random.key(seed), 1)[0])
+    z = posterior.sample_prior(jax.random.key(seed), 1)[0]
     rng = np.random.default_rng([seed, 1])
     scalars = dict(zip(scalar_labels(problem), _scalars(posterior, z), strict=True))
     sensors = {}
@@ -191,11 +193,11 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         stated = problem.sensors[readings.name]
         noise = stated.noise if readings.noise is None else readings.noise
         sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)
-    return Problem(problem.domain, problem.fields, sensors, problem.unknowns), z
+    return Problem(problem.domain, problem.fields, sensors, problem.unknowns), np.asarray(z)
 
 
-def _scalars(posterior: Posterior, z: np.ndarray) -> np.ndarray:
-    values = np.asarray(posterior.model.functionals(z, posterior.data), float)
+def _scalars(posterior: Posterior, z: jax.Array) -> np.ndarray:
+    values: np.ndarray = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
     return values[len(values) - len(scalar_labels(posterior.problem)) :]
 
 
@@ -277,7 +279,9 @@ def _one(
         raise KeyboardInterrupt("what is done is kept, if there is a folder for it")
     flat = result.z.reshape(-1, result.z.shape[-1])
     if len(flat) < draws:
-        raise InputError(f"sbc: the method gives {len(flat)} draws, but ranks are to be among {draws}; give fewer draws=")
+        raise InputError(
+            f"sbc: the method gives {len(flat)} draws, but ranks are to be among {draws}; give fewer draws="
+        )
     rows = np.linspace(0, len(flat) - 1, draws).round().astype(int)
     posterior = Posterior(simulated)
     watched = np.asarray(_watched(posterior.model, np.stack([truth, *flat[rows]]), posterior.data), float)

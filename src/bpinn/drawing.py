@@ -201,7 +201,9 @@ def draw_ranks(ax: Axes, name: str, pit: np.ndarray, band: tuple[np.ndarray, np.
     points, low, high = band
     ax.fill_between(points, low - points, high - points, color=GREY, alpha=0.25, lw=0, label="95% of uniform ranks")
     at = np.sort(pit)
-    ax.step(np.r_[0, at, 1], np.r_[0, np.arange(1, len(at) + 1) / len(at), 1] - np.r_[0, at, 1], where="post", color=BLUE)
+    ax.step(
+        np.r_[0, at, 1], np.r_[0, np.arange(1, len(at) + 1) / len(at), 1] - np.r_[0, at, 1], where="post", color=BLUE
+    )
     ax.axhline(0, color=BLACK, lw=0.6)
     ax.set(xlabel="rank", ylabel="above uniform", title=views.math(name), xlim=(0, 1))
 

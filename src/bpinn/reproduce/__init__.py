@@ -78,8 +78,9 @@ def _written(name: str, about: str, preset: str, cut: list[str], outcome: Found,
         "versions": versions(),
         "machine": {"cores": len(os.sched_getaffinity(0)), "system": platform.system(), "machine": platform.machine()},
     }
-    write_file(folder / RESULT, json.dumps(content, indent=1).encode())
-    return content
+    told = json.dumps(content, indent=1)
+    write_file(folder / RESULT, told.encode())
+    return json.loads(told)
 
 
 def _tell(outcome: Found, cut: list[str], say: Callable[[str], None]) -> None:

@@ -25,7 +25,7 @@ class Claim:
         return {
             "name": self.name,
             "says": self.says,
-            "holds_in": sum(holds for holds, _ in found.values()),
+            "holds_in": sum(bool(holds) for holds, _ in found.values()),
             "of": len(found),
             "numbers": {str(seed): numbers for seed, (_, numbers) in found.items()},
         }
@@ -34,6 +34,11 @@ class Claim:
 LOW, HIGH = 0.01, 0.1
 MOST = 0.9  # of the domain, where the paper says "mostly"
 ALIKE = 2.0  # by less than which factor two standard deviations are "not significantly different"
+
+
+def _ratio(a: float, b: float) -> float:
+    """A method that has no spread at all is infinitely far from one that has."""
+    return a / b if b else 1.0 if not a else float("inf")
 
 
 def sd_grows(label: str, quantity: str = "u", factor: float = 1.0) -> Claim:
@@ -49,7 +54,7 @@ def sd_grows(label: str, quantity: str = "u", factor: float = 1.0) -> Claim:
 def sd_does_not_grow(label: str, quantity: str = "u") -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         low, high = (outcomes.get(label, noise, seed).sd(quantity) for noise in (LOW, HIGH))
-        return 1 / ALIKE < high / low < ALIKE, f"mean sd {low:.3g} and {high:.3g}"
+        return 1 / ALIKE < _ratio(high, low) < ALIKE, f"mean sd {low:.3g} and {high:.3g}"
 
     says = (
         f"By {label} the noise has little influence on the standard deviation of {quantity} (less than a factor of 2)."
@@ -103,7 +108,7 @@ def _off(outcome: Outcome, truth: float) -> float:
 def k_within(label: str, noise: float, truth: float, sds: float) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         outcome = outcomes.get(label, noise, seed)
-        apart = _off(outcome, truth) / outcome.k[1]
+        apart = _ratio(_off(outcome, truth), outcome.k[1])
         return apart < sds, f"{apart:.2f} sd"
 
     says = f"At noise {noise:g} the mean of k by {label} is within {sds:g} sd of the truth."
@@ -150,7 +155,7 @@ def k_worse_than(label: str, other: str, noise: float, truth: float) -> Claim:
 def k_agrees(label: str, other: str, noise: float, means: float = 0.25, sds: float = 0.25) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         (a, sd_a), (b, sd_b) = (outcomes.get(m, noise, seed).k for m in (label, other))
-        apart, ratio = abs(a - b) / sd_b, sd_a / sd_b
+        apart, ratio = _ratio(abs(a - b), sd_b), _ratio(sd_a, sd_b)
         return apart < means and abs(ratio - 1) < sds, f"means {apart:.2f} sd apart, ratio of sds {ratio:.2f}"
 
     says = f"At noise {noise:g} {label} and {other} agree on k (means within {means:g} sd, sds within {sds:.0%})."
@@ -194,7 +199,7 @@ def grows_in_gaps(label: str, noise: float, factor: float = 2.0) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         outcome = outcomes.get(label, noise, seed)
         gaps, read = regions(outcome)
-        ratio = outcome.sd("u", gaps) / outcome.sd("u", read)
+        ratio = _ratio(outcome.sd("u", gaps), outcome.sd("u", read))
         return ratio > factor, f"{ratio:.1f} times"
 
     says = f"By {label} the sd is larger where readings are missing (at least twice, in the mean)."
@@ -205,7 +210,7 @@ def uniform_in_gaps(label: str, noise: float) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         outcome = outcomes.get(label, noise, seed)
         gaps, read = regions(outcome)
-        ratio = outcome.sd("u", gaps) / outcome.sd("u", read)
+        ratio = _ratio(outcome.sd("u", gaps), outcome.sd("u", read))
         return ratio < 2.0, f"{ratio:.1f} times"
 
     says = f"By {label} the sd is about uniform: where readings are missing it is less than twice what it is elsewhere."
@@ -217,7 +222,7 @@ def wrong_in_gaps(label: str, noise: float) -> Claim:
         outcome = outcomes.get(label, noise, seed)
         gaps, _ = regions(outcome)
         arrays = outcome.arrays
-        apart = np.abs(arrays["u/mean"] - arrays["u/truth"])[gaps] / arrays["u/sd"][gaps]
+        apart = np.abs(arrays["u/mean"] - arrays["u/truth"])[gaps] / np.maximum(arrays["u/sd"][gaps], 1e-12)
         return float(apart.max()) > 2, f"up to {apart.max():.1f} sd"
 
     says = f"By {label} the mean is far beyond two sd from the truth somewhere where readings are missing."
@@ -230,7 +235,7 @@ def sd_ratio_in(label: str, other: str, noise: float, intervals: Sequence[tuple[
     def check(outcomes: Outcomes, seed: int) -> Checked:
         a, b = (outcomes.get(m, noise, seed) for m in (label, other))
         part = _inside(intervals, np.linspace(-1, 1, a.arrays["u/mean"].size))
-        ratio = a.sd("u", part) / b.sd("u", part)
+        ratio = _ratio(a.sd("u", part), b.sd("u", part))
         return (ratio > 1) == larger, f"{ratio:.2f} times"
 
     side = "larger" if larger else "smaller"

@@ -10,6 +10,7 @@ from bpinn import drawing, paper, plot, prior
 from bpinn.fields import MLP
 from bpinn.reproduce.comparison import Experiment, Found, Run
 
+
 @dataclass(frozen=True)
 class PriorDensity(Experiment):
     """Densities of u and its derivatives at three points, against normal ones."""
@@ -54,7 +55,7 @@ class PriorCovariance(Experiment):
     """Covariance functions of five priors; what is compared is how far each is from (b)'s, in its largest value."""
 
     def run(self, how: Run) -> Found:
-        draws = 2000 if how.preset == "tiny" else 100_000
+        draws = 500 if how.preset == "tiny" else 100_000
         x = np.linspace(-1, 1, 11 if how.preset == "tiny" else 51)
         found = {
             name: prior.covariance(paper.regression(surrogate=s).problem, "u", {"x": x}, draws=draws, seed=how.seeds[0])
@@ -77,5 +78,3 @@ class PriorCovariance(Experiment):
         figure = drawing.figure([panel(name) for name in PRIORS], 3, (3.2, 2.8))
         columns = ["prior", "largest covariance", "largest difference from (b)"]
         return Found(columns, rows, claims, {"draws": draws, "apart": apart}, figure)
-
-
