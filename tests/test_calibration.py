@@ -59,7 +59,7 @@ def exact(scale=1.0, shift=0.0, draws=200):
 
 @pytest.fixture(scope="module")
 def right():
-    return sbc(PROBLEM, exact(), simulations=200, progress=False)
+    return sbc(PROBLEM, exact(), simulations=120, progress=False)
 
 
 def test_ranks_are_uniform_where_the_posterior_is_exact(right):
@@ -67,15 +67,15 @@ def test_ranks_are_uniform_where_the_posterior_is_exact(right):
     assert all(right.is_uniform(name, 0.001) for name in right.names)
     assert np.mean([right.is_uniform(name) for name in right.names]) > 0.8
     for p in (0.5, 0.8, 0.95):
-        assert abs(right.coverage(p, ["s"]).share - p) < 4 * np.sqrt(p * (1 - p) / 200)
-    assert np.all(np.abs(right.bias) < 4 / np.sqrt(200))
+        assert abs(right.coverage(p, ["s"]).share - p) < 4 * np.sqrt(p * (1 - p) / 120)
+    assert np.all(np.abs(right.bias) < 4 / np.sqrt(120))
     assert 0 < right.contraction[right.column("s")] < 1
-    assert "200 simulations" in str(right)
+    assert "120 simulations" in str(right)
 
 
 @pytest.mark.parametrize(("scale", "direction"), [(0.6, "narrow"), (1.8, "wide")])
 def test_a_wrong_likelihood_shows(scale, direction):
-    found = sbc(PROBLEM, exact(scale), simulations=200, progress=False)
+    found = sbc(PROBLEM, exact(scale), simulations=120, progress=False)
     assert not found.is_uniform("log likelihood", 0.001)
     fields = [name for name in found.names if name.startswith("u at")]
     share = found.coverage(0.8, fields).share
@@ -84,17 +84,17 @@ def test_a_wrong_likelihood_shows(scale, direction):
 
 
 def test_a_bias_shows():
-    found = sbc(PROBLEM, exact(shift=0.5), simulations=200, progress=False)
+    found = sbc(PROBLEM, exact(shift=0.5), simulations=120, progress=False)
     assert not found.is_uniform("s")
     assert abs(found.bias[found.column("s")]) > 0.3
 
 
 def test_readings_are_simulated_from_the_prior():
     """Over many data sets readings have the prior's variance and that of their noise."""
-    values = np.array([np.concatenate([r.values for r in simulate(PROBLEM, s)[0].readings]) for s in range(400)])
+    values = np.array([np.concatenate([r.values for r in simulate(PROBLEM, s)[0].readings]) for s in range(200)])
     expected = np.diag(DESIGN @ DESIGN.T) * NOISE**2 + NOISE**2
     ratio = values.var(axis=0) / expected
-    assert np.all(np.abs(ratio - 1) < 5 * np.sqrt(2 / 400))
+    assert np.all(np.abs(ratio - 1) < 5 * np.sqrt(2 / 200))
 
 
 def test_inferred_noise_and_heavy_tails_are_simulated_too():

@@ -151,7 +151,9 @@ FLOWS = {
 }
 
 
-@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("spline", "potential alone") else ()) for n in FLOWS]
+)
 def test_flows_bend_to_a_banana(name, quadrature):
     """Within 12% of an sd: flows miss a little of the thin ends of the banana, where a fit of q to p looks last."""
     mean, sd, evidence = quadrature
@@ -169,7 +171,7 @@ def test_a_gaussian_does_not_bend(quadrature):
     assert np.mean(result.history["elbo"][0, -20:]) < evidence - 0.08
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", [NOISES[0], pytest.param(NOISES[1], marks=pytest.mark.slow)])
 def test_the_coupling_flow_reaches_the_exact_posterior(noise):
     problem = poisson(noise)
     exact = bp.reference.exact(problem)

@@ -54,25 +54,28 @@ class Page(HTMLParser):
             self.text += data
 
 
-# Tests of one template go to one worker, so that each runs once.
-GROUPED = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in TEMPLATES]
-
-
-@pytest.fixture(scope="module", params=GROUPED)
-def run(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report") / request.param
-    write_template(request.param, folder)
-    started = runs.start(folder / "problem.toml", None, QUICK)
-    result = started.go(lambda _: None, print, None)
-    started.report(result)
-    return started
+@pytest.mark.parametrize("name", list(TEMPLATES))
+def test_every_template_has_a_whole_report(name, tmp_path):
+    """One test for all, so that each template runs once, on whatever worker it is."""
+    folder = tmp_path / name
+    write_template(name, folder)
+    run = runs.start(folder / "problem.toml", None, QUICK)
+    result = run.go(lambda _: None, print, None)
+    run.report(result)
+    check_page(run)
+    check_tables(run)
+    check_slices(run)
+    check_images(run)
+    if CHROMIUM is not None:
+        for width in (1100, 500):
+            check_in_a_browser(run, width, tmp_path)
 
 
 def page_of(folder):
     return Page((folder / "report.html").read_text())
 
 
-def test_every_template_has_a_whole_report(run):
+def check_page(run):
     page, problem = page_of(run.folder), run.problem_file.problem
     assert run.problem_file.title in page.text
     for section in ("problem", "fields", "health", "readings", "settings", "python"):
@@ -95,7 +98,7 @@ def test_every_template_has_a_whole_report(run):
         assert path.stat().st_size > 3000
 
 
-def test_tables_have_the_numbers(run):
+def check_tables(run):
     problem, result = run.problem_file.problem, run.load()
     for name in problem.fields:
         with (run.folder / "tables" / f"{name}.csv").open() as file:
@@ -110,14 +113,12 @@ def test_tables_have_the_numbers(run):
         assert len((run.folder / "tables" / f"readings-{name}.csv").read_text().splitlines()) == count + 1
 
 
-def test_time_has_slices(run):
+def check_slices(run):
     has_time = "t" in run.problem_file.problem.domain and len(run.problem_file.problem.domain) > 1
     assert bool(list((run.folder / "figures").glob("u-slice-*.png"))) == has_time
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("width", [1100, 500])
-def test_a_browser_takes_it(run, width, tmp_path):
+def check_in_a_browser(run, width, tmp_path):
     """No errors, nothing asked of the network, every figure drawn, and nothing wider than the window."""
     probe = tmp_path / "probe.html"
     page = (run.folder / "report.html").read_text()
@@ -130,7 +131,8 @@ def test_a_browser_takes_it(run, width, tmp_path):
     probe.write_text(page.replace("</body>", script + "</body>"))
     done = subprocess.run(
         [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
-         f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900", "--dump-dom", probe.as_uri()],
+         f"--user-data-dir={tmp_path / f'profile-{width}'}", f"--window-size={width},900", "--dump-dom",
+         probe.as_uri()],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "CONSOLE" not in done.stderr
@@ -207,7 +209,7 @@ def test_wrong_input(tmp_path, prior_result):
         bp.report.write(prior_result(bp.paper.regression().problem), tmp_path / "file")
 
 
-def test_images_are_inside(run):
+def check_images(run):
     for image in page_of(run.folder).images:
         kind, data = image.split(",", 1)
         assert kind == "data:image/svg+xml;base64"
