@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import string
 import time
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,7 @@ def _refuse_or_read(count):
         with contextlib.suppress(bp.InputError):
             found = parse(text, NAMES)
             str(found), found.latex, found.names
+            ElementTree.fromstring(f"<math>{found.mathml}</math>")  # well-formed
         slowest = max(slowest, time.perf_counter() - started)
     assert slowest < 2.0
 
@@ -243,3 +245,23 @@ def test_whole_powers_have_derivatives_at_zero():
     square = parse("u**2", ["u"]).function("square")
     assert float(jax.grad(square)(0.0)) == 0.0
     assert float(jax.grad(jax.grad(square))(0.0)) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("u_xx", "<msub><mi>u</mi><mrow><mi>x</mi><mi>x</mi></mrow></msub>"),
+        ("k", "<mi>k</mi>"),
+        ("2*u", '<mrow><mn>2</mn><mspace width="0.17em"/><mi>u</mi></mrow>'),
+        ("u*2", "<mrow><mi>u</mi><mo>⋅</mo><mn>2</mn></mrow>"),
+        ("u - (k - 1)", "<mrow><mi>u</mi><mo>−</mo><mrow><mo stretchy=\"false\">(</mo><mrow><mi>k</mi><mo>−</mo><mn>1</mn></mrow><mo stretchy=\"false\">)</mo></mrow></mrow>"),
+        ("(u + k)**2", "<msup><mrow><mo stretchy=\"false\">(</mo><mrow><mi>u</mi><mo>+</mo><mi>k</mi></mrow><mo stretchy=\"false\">)</mo></mrow><mn>2</mn></msup>"),
+        ("u/k", "<mfrac><mi>u</mi><mi>k</mi></mfrac>"),
+        ("-u", "<mrow><mo>−</mo><mi>u</mi></mrow>"),
+        ("sqrt(u)", "<msqrt><mi>u</mi></msqrt>"),
+        ("log10(u)", "<mrow><msub><mi>log</mi><mn>10</mn></msub><mrow><mo stretchy=\"false\">(</mo><mi>u</mi><mo stretchy=\"false\">)</mo></mrow></mrow>"),
+        ("2e-12*pi", '<mrow><mrow><mn>2</mn><mo>×</mo><msup><mn>10</mn><mn>−12</mn></msup></mrow><mspace width="0.17em"/><mi>π</mi></mrow>'),
+    ],
+)  # fmt: skip
+def test_formulas_in_mathml(text, expected):
+    assert parse(text, ["u", "u_xx", "k"]).mathml == expected

@@ -194,7 +194,10 @@ def _mathml_call(node: Node) -> str:
 
 
 def _fenced(inner: str) -> str:
-    return f"<mrow><mo>(</mo>{inner}<mo>)</mo></mrow>"
+    """In parentheses, which grow around what is tall only: without a mathematical font browsers exaggerate."""
+    tall = any(tag in inner for tag in ("<mfrac", "<msup", "<msqrt"))
+    stretchy = "" if tall else ' stretchy="false"'
+    return f"<mrow><mo{stretchy}>(</mo>{inner}<mo{stretchy}>)</mo></mrow>"
 
 
 def _enclosed(node: Node, inside: int, strict: bool) -> str:

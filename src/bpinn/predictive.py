@@ -81,7 +81,9 @@ class Check:
 
     @property
     def fits(self) -> bool:
-        return not self.surprising and all(group.verdict == "fit" for group in self.groups)
+        """Whether nothing speaks against the model. Readings that scatter less than their noise do not: where exact
+        physics or conditions are stated with a tolerance, they have no noise at all."""
+        return not self.surprising and all(group.scatter >= SCATTER_LOW for group in self.groups)
 
     def __str__(self) -> str:
         lines = []

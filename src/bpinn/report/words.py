@@ -35,7 +35,8 @@ def equation(title: str, formula: Expression) -> Markup:
 
 
 def interval(low: float, high: float) -> Markup:
-    return math(f"<mrow><mo>[</mo>{mathml_number(low)}<mo>,</mo>{mathml_number(high)}<mo>]</mo></mrow>")
+    ends = [f'<mo stretchy="false">{bracket}</mo>' for bracket in "[]"]
+    return math(f"<mrow>{ends[0]}{mathml_number(low)}<mo>,</mo>{mathml_number(high)}{ends[1]}</mrow>")
 
 
 def equations(problem: Problem, formulas: Mapping[str, Expression]) -> list[dict[str, Any]]:
@@ -104,12 +105,18 @@ def sensors(problem: Problem, sources: Mapping[str, str]) -> list[dict[str, Any]
                 "name": readings.name,
                 "quantity": label(stated.quantity),
                 "count": len(readings.values),
-                "range": f"{readings.values.min():.4g} to {readings.values.max():.4g}",
+                "range": _range(readings.values),
                 "noise": noise + tails,
                 "source": sources.get(readings.name, ""),
             }
         )
     return rows
+
+
+def _range(values: np.ndarray) -> str:
+    size = np.abs(values).max() or 1.0
+    low, high = (float(np.round(v / size, 6) * size) + 0.0 for v in (values.min(), values.max()))
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def settings(method: Method) -> dict[str, str]:
