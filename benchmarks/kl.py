@@ -27,6 +27,10 @@ METHODS = {
 COLUMNS = ["noise", "method", "k", "R-hat", "ESS", "verdict", "seconds, compiling included", "compiled"]
 
 
+def _shown(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "–"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
@@ -45,7 +49,7 @@ def main() -> None:
             row = result.summary().table.loc["k"]
             rhat, ess = row.get("rhat", np.nan), row.get("ess", np.nan)
             rows.append([
-                str(noise), name, f"{row['mean']:.4f} ± {row['sd']:.4f}", f"{rhat:.4f}", f"{ess:.0f}",
+                str(noise), name, f"{row['mean']:.4f} ± {row['sd']:.4f}", _shown(rhat, ".4f"), _shown(ess, ".0f"),
                 result.diagnose().verdict, f"{seconds[0]:.1f}", f"{min(seconds[1:], default=seconds[0]):.1f}",
             ])  # fmt: skip
             print("| " + " | ".join(rows[-1]) + " |", flush=True)
