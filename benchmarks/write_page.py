@@ -451,7 +451,7 @@ def peers_section(found: dict[str, Any]) -> list[str]:
             "ESS is the smaller of bulk and tail, the least over k and u at 11 points. Medians over repeats, the least "
             "and the most in brackets; runs are interleaved. Seconds count from the start of the process, with imports "
             "and compilation (which is in the warm-up of TensorFlow and the training of DeepXDE). bpinn's default is "
-            "four chains with trajectories as long as warm-up finds, on all cores by themselves; the row with 50 steps "
+            "four chains with trajectories as long as warm-up finds, on all cores; the row with 50 steps "
             "is the like-for-like one. PyTorch's fixed step size of 6e-4 was found beforehand and its search is not in the "
             "time. The DeepXDE row is a deterministic PINN with a single value of k and no error bars."
         ),
