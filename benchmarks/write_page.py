@@ -452,8 +452,8 @@ def peers_section(found: dict[str, Any]) -> list[str]:
             "and the most in brackets; runs are interleaved. Seconds count from the start of the process, with imports "
             "and compilation (which is in the warm-up of TensorFlow and the training of DeepXDE). bpinn's default is "
             "four chains with trajectories as long as warm-up finds, on all cores; the row with 50 steps "
-            "is the like-for-like one. PyTorch's fixed step size of 6e-4 was found beforehand and its search is not in the "
-            "time. The DeepXDE row is a deterministic PINN with a single value of k and no error bars."
+            "is the like-for-like one. PyTorch's fixed step size of 6e-4 was found beforehand, its search is not in "
+            "the time. The DeepXDE row is a deterministic PINN with a single value of k and no error bars."
         ),
         "",
         *headline(found),
