@@ -15,6 +15,7 @@ import pytest
 
 import bpinn as bp
 from bpinn import sampling
+from bpinn.methods import hamiltonian
 
 QUICK = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=8)
 
@@ -441,3 +442,14 @@ def test_the_step_size_is_jittered_and_the_posterior_is_the_same():
         error = exact.sd / np.sqrt(1000)
         assert abs(band.mean - exact.mean) < 5 * error
         assert abs(band.sd / exact.sd - 1) < 0.1
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0.02, 0.02), (0.5, 0.1), (None, 0.1)])
+def test_chains_take_what_a_review_says(limit, expected):
+    """Longer trajectories; and steps no longer than the limit, where their own are not shorter anyway."""
+    stage = stage_of()
+    own = stage._adapters()[0][0](0.1)._replace(log_step_size_avg=jnp.log(0.1))
+    state = hamiltonian._State(None, own, None, None, None, jnp.int32(200))
+    heard = stage.hear(state, hamiltonian._News(1.5, limit))
+    assert int(heard.length) == 300
+    assert float(jnp.exp(heard.step_size.log_step_size_avg)) == pytest.approx(expected, rel=1e-5)
