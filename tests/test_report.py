@@ -214,3 +214,13 @@ def check_images(run):
         kind, data = image.split(",", 1)
         assert kind == "data:image/svg+xml;base64"
         assert b"<svg" in base64.b64decode(data)
+
+
+def test_quantities_may_be_called_like_parts_of_the_report(tmp_path, prior_result):
+    fields = {name: bp.MLP(hidden=(3,)) for name in ("readings", "health", "unknowns")}
+    sensors = {name: bp.Sensors(name, {"x": [0.1, 0.2]}, [0.0, 0.1], 0.1) for name in fields}
+    problem = bp.Problem({"x": (0.0, 1.0)}, fields, sensors, {"k": dist.Normal(0.0, 1.0)})
+    page = Page(bp.report.write(prior_result(problem, 30), tmp_path).read_text())
+    # each field, the unknown, the check of the readings, and two traces
+    assert len(page.images) == len(set(page.images)) == 7 == len(list((tmp_path / "figures").glob("*.svg")))
+    assert (tmp_path / "tables" / "unknowns.csv").read_text().startswith("x,mean")

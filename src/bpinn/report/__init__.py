@@ -135,7 +135,7 @@ def _save_tables(
     table = result.summary().table
     if len(table):
         columns = {"name": [*table.index]} | _rounded({c: table[c].to_numpy() for c in table.columns})
-        save("unknowns", _csv(columns), "unknowns and inferred noises")
+        save("all-unknowns", _csv(columns), "unknowns and inferred noises")
     for group in () if check is None else check.groups:
         numbers = {**group.at, "value": group.values, "expected": group.mean, "sd": group.sd, "p": group.p}
         save(

@@ -16,6 +16,8 @@ TIMES = ("t", "time")
 PANEL, WIDE = (4.2, 3.3), (6.4, 3.4)  # inches
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
 LABELLED = 5  # surprising readings that are marked by name
+# Groups of figures that are not of a quantity; no quantity is called so.
+UNKNOWNS, READINGS, HEALTH = "#unknowns", "#readings", "#health"
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,10 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
     known = {name: value for name, value in truth.items() if name in result.names}
     for scalar, panel in zip(views.scalars(result), drawing.posterior_panels(result, known), strict=True):
         caption = f"{scalar.label}: posterior, its mean and 95% interval, and the prior"
-        yield Picture(f"unknown-{scalar.label}", "unknowns", caption, drawing.figure([panel], 1, PANEL))
+        yield Picture(f"unknown-{scalar.label}", UNKNOWNS, caption, drawing.figure([panel], 1, PANEL))
     if check is not None:
         yield Picture(
-            "readings", "readings", "how far each reading is from what the others lead one to expect, in sd",
+            "check-of-readings", READINGS, "how far each reading is from what the others lead one to expect, in sd",
             drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
         )  # fmt: skip
     yield from _health_pictures(result)
@@ -128,11 +130,11 @@ def _health_pictures(result: Result) -> Iterator[Picture]:
         for name, draws in shown.items():
             panel = partial(drawing.draw_trace, name=name, draws=draws, chains=chains)
             caption = f"{name}: the draws of each {'chain' if chains else 'fit'}, in order"
-            yield Picture(f"trace-{name.replace(' ', '-')}", "health", caption, drawing.figure([panel], 1, PANEL))
+            yield Picture(f"trace-{name.replace(' ', '-')}", HEALTH, caption, drawing.figure([panel], 1, PANEL))
     for name, values in result.history.items():
         if name in ("elbo", "loss"):
             panel = partial(drawing.draw_history, name=name, steps=result.history["step"], values=values)
-            yield Picture(name, "health", f"how the fit went: {name}", drawing.figure([panel], 1, PANEL))
+            yield Picture(f"fit-{name}", HEALTH, f"how the fit went: {name}", drawing.figure([panel], 1, PANEL))
 
 
 def plain_slice(view: views.View) -> str:
