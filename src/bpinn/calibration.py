@@ -254,7 +254,7 @@ def _kept(
     """Simulations with a file each: those that are there are read."""
     if not isinstance(method, Method):
         raise InputError("sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those there")
-    claim(folder, problem, method, 0, draws)
+    claim(folder, "sbc", problem, method, draws=draws)
     rows = []
     with only_one(folder):
         for seed in seeds:

@@ -45,32 +45,36 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def claim(folder: Path, problem: Problem, method: Method, seed: int, chains: int) -> None:
-    """Make the folder of a run from Python; one that exists must be of the same run, which then goes on."""
+def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: Any) -> None:
+    """Make the folder of a run from Python; one that exists must be of the same run, which then goes on.
+
+    ``where`` is who asks, for messages; ``rest`` what else must be the same, by name.
+    """
     wanted = {
         "problem": _fingerprint(problem),
         "method": json.loads(json.dumps(describe_settings(method))),
-        "seed": seed,
-        "chains": chains,
+        **rest,
         "precision": str(jnp.result_type(float)),
     }
     if (folder / MANIFEST).is_file():
         there = read_manifest(folder).get("inference")
         if there is None:
-            raise InputError(f"infer: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
+            raise InputError(
+                f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`"
+            )
         differ = [name for name in wanted if there.get(name) != wanted[name]]
         if differ:
             raise InputError(
-                f"infer: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
+                f"{where}: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
                 "give another folder, or remove it"
             )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"infer: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
+        raise InputError(f"{where}: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"infer: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
+        raise InputError(f"{where}: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
     write_manifest(folder, {"inference": wanted})
 
 

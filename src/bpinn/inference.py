@@ -59,7 +59,7 @@ def infer(
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
     method.check(problem)
     size = sampling.memory_of(method, Posterior(problem).model, chains)
-    if size > GIB:
+    if size > GIB and folder is None:  # in a folder they stay on the disk
         print(
             f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
             file=sys.stderr,
@@ -80,7 +80,7 @@ def infer(
 
 def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
     """Go on with the run in a folder, or start it."""
-    claim(folder, problem, method, settings["seed"], settings["chains"])
+    claim(folder, "infer", problem, method, seed=settings["seed"], chains=settings["chains"])
     with only_one(folder):
         if (folder / RESULT).is_file():
             result = load(folder / RESULT)
