@@ -112,7 +112,7 @@ def both(label, low, high):
             both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)}),
         ),
         (
-            claims.k_sd_falls("A"),
+            claims.k_sd_grows("A", False),
             both("A", {"k": (1, 0.2)}, {"k": (1, 0.1)}),
             both("A", {"k": (1, 0.1)}, {"k": (1, 0.2)}),
         ),

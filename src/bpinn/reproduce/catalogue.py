@@ -67,7 +67,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                   for noise in (LOW, HIGH)),
                 *(c.k_within("VI", noise, 0.7, 2.0) for noise in (LOW, HIGH)),
                 *(c.k_worse_than("dropout 5%", "dropout 1%", noise, 0.7) for noise in (LOW, HIGH)),
-                c.k_sd_falls("dropout 5%"),
+                c.k_sd_grows("dropout 5%", False),
                 *(c.worse_than(label, "HMC", HIGH, q) for label in OTHERS for q in ("u", "f")),
             ),
             truth=0.7,

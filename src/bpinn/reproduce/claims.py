@@ -41,43 +41,42 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b else 1.0 if not a else float("inf")
 
 
-def sd_grows(label: str, quantity: str = "u", factor: float = 1.0) -> Claim:
-    """The sd grows with the noise."""
+def _sds(outcomes: Outcomes, label: str, quantity: str, seed: int) -> tuple[float, float]:
+    """The mean sd at the low noise and at the high one."""
+    low, high = (outcomes.get(label, noise, seed).sd(quantity) for noise in (LOW, HIGH))
+    return low, high
 
+
+def sd_grows(label: str, quantity: str = "u") -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
-        low, high = (outcomes.get(label, noise, seed).sd(quantity) for noise in (LOW, HIGH))
-        return high > factor * low, f"mean sd {low:.3g} and {high:.3g}"
+        low, high = _sds(outcomes, label, quantity, seed)
+        return high > low, f"mean sd {low:.3g} and {high:.3g}"
 
     return Claim(f"{label}-sd-grows", f"The standard deviation of {quantity} by {label} grows with the noise.", check)
 
 
 def sd_does_not_grow(label: str, quantity: str = "u") -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
-        low, high = (outcomes.get(label, noise, seed).sd(quantity) for noise in (LOW, HIGH))
+        low, high = _sds(outcomes, label, quantity, seed)
         return 1 / ALIKE < _ratio(high, low) < ALIKE, f"mean sd {low:.3g} and {high:.3g}"
 
-    says = (
-        f"By {label} the noise has little influence on the standard deviation of {quantity} (less than a factor of 2)."
-    )
+    says = f"By {label} the noise has little influence on the sd of {quantity} (less than a factor of 2)."
     return Claim(f"{label}-sd-does-not-grow", says, check)
 
 
-def within(label: str, noise: float, quantity: str = "u") -> Claim:
+def within(label: str, noise: float, quantity: str = "u", mostly: bool = True) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         share = outcomes.get(label, noise, seed).numbers["quantities"][quantity]["within_two_sd"]
-        return share >= MOST, f"{share:.0%}"
+        return (share >= MOST) == mostly, f"{share:.0%}"
 
     says = f"At noise {noise:g} the error of {quantity} by {label} is within two sd over most of the domain (90%)."
-    return Claim(f"{label}-within-{noise:g}", says, check)
+    if not mostly:
+        says = f"At noise {noise:g} a part of the exact {quantity} lies outside of two sd by {label} (more than 10%)."
+    return Claim(f"{label}-{'' if mostly else 'not-'}within-{noise:g}", says, check)
 
 
 def not_within(label: str, noise: float, quantity: str = "u") -> Claim:
-    def check(outcomes: Outcomes, seed: int) -> Checked:
-        share = outcomes.get(label, noise, seed).numbers["quantities"][quantity]["within_two_sd"]
-        return share < MOST, f"{share:.0%}"
-
-    says = f"At noise {noise:g} a part of the exact {quantity} lies outside of two sd by {label} (more than 10%)."
-    return Claim(f"{label}-not-within-{noise:g}", says, check)
+    return within(label, noise, quantity, mostly=False)
 
 
 def error_above(label: str, noise: float, limit: float, quantity: str = "u") -> Claim:
@@ -125,22 +124,13 @@ def k_error_below(label: str, noise: float, truth: float, limit: float, below: b
     return Claim(f"{label}-k-{side}-than-{limit:g}-{noise:g}", says, check)
 
 
-def k_sd_grows(label: str) -> Claim:
+def k_sd_grows(label: str, grows: bool = True) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         low, high = (outcomes.get(label, noise, seed).k[1] for noise in (LOW, HIGH))
-        return high > low, f"{low:.2g} and {high:.2g}"
+        return high > low if grows else high < low, f"{low:.2g} and {high:.2g}"
 
-    return Claim(f"{label}-k-sd-grows", f"The sd of k by {label} grows with the noise.", check)
-
-
-def k_sd_falls(label: str) -> Claim:
-    def check(outcomes: Outcomes, seed: int) -> Checked:
-        low, high = (outcomes.get(label, noise, seed).k[1] for noise in (LOW, HIGH))
-        return high < low, f"{low:.2g} and {high:.2g}"
-
-    return Claim(
-        f"{label}-k-sd-falls", f"The sd of k by {label} falls as the noise grows, which is not reasonable.", check
-    )
+    what = "grows with the noise" if grows else "falls as the noise grows, which is not reasonable"
+    return Claim(f"{label}-k-sd-{'grows' if grows else 'falls'}", f"The sd of k by {label} {what}.", check)
 
 
 def k_worse_than(label: str, other: str, noise: float, truth: float) -> Claim:
@@ -195,26 +185,21 @@ def regions(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     return gaps, ~gaps
 
 
-def grows_in_gaps(label: str, noise: float, factor: float = 2.0) -> Claim:
+def grows_in_gaps(label: str, noise: float, grows: bool = True) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         outcome = outcomes.get(label, noise, seed)
         gaps, read = regions(outcome)
         ratio = _ratio(outcome.sd("u", gaps), outcome.sd("u", read))
-        return ratio > factor, f"{ratio:.1f} times"
+        return (ratio > ALIKE) == grows, f"{ratio:.1f} times"
 
     says = f"By {label} the sd is larger where readings are missing (at least twice, in the mean)."
-    return Claim(f"{label}-grows-in-gaps", says, check)
+    if not grows:
+        says = f"By {label} the sd is about uniform: where readings are missing it is less than twice as large."
+    return Claim(f"{label}-{'grows-in-gaps' if grows else 'uniform'}", says, check)
 
 
 def uniform_in_gaps(label: str, noise: float) -> Claim:
-    def check(outcomes: Outcomes, seed: int) -> Checked:
-        outcome = outcomes.get(label, noise, seed)
-        gaps, read = regions(outcome)
-        ratio = _ratio(outcome.sd("u", gaps), outcome.sd("u", read))
-        return ratio < 2.0, f"{ratio:.1f} times"
-
-    says = f"By {label} the sd is about uniform: where readings are missing it is less than twice what it is elsewhere."
-    return Claim(f"{label}-uniform", says, check)
+    return grows_in_gaps(label, noise, grows=False)
 
 
 def wrong_in_gaps(label: str, noise: float) -> Claim:
