@@ -1,4 +1,4 @@
-"""The program: bpinn new | check | run | resume | report | compare | reproduce.
+"""The program: bpinn new | check | run | resume | report | compare | reproduce | calibrate.
 
 Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 it ended and the verdict is "do not
 trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
