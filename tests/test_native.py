@@ -158,3 +158,10 @@ def test_hmc_with_and_without_the_kernel_has_one_posterior(monkeypatch):
     error = np.hypot(a["sd"] / np.sqrt(a["ess"]), b["sd"] / np.sqrt(b["ess"]))
     assert abs(a["mean"] - b["mean"]) < 4 * error
     jax.clear_caches()
+
+
+@available
+def test_numbers_near_zero_stay_what_they_are():
+    """A library linked with fast mathematics makes the whole process take them for zero."""
+    code = "from bpinn import native; tiny = 5e-324; assert native.library(); assert tiny * 1.0 > 0"
+    subprocess.run([sys.executable, "-c", code], check=True)

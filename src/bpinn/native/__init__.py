@@ -24,7 +24,10 @@ import numpy as np
 from jax import Array
 
 SOURCE, HEADER = (Path(__file__).with_name(name) for name in ("streams.c", "vectors.h"))
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC", "-std=gnu11")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
+# Linked in a step of its own: with -ffast-math GCC links code into a library that, when it is loaded, makes the whole
+# process take numbers below 1e-308 for zero.
+LINK = ("-shared",)
 MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C
 
 Plan = tuple[int, ...]  # what the C reads: see read_plan there
@@ -52,16 +55,12 @@ def library() -> ctypes.CDLL | None:
 def _compiled(compiler: str) -> Path:
     """The shared library in the cache folder, compiled now if it is not there yet."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
-    cpu = Path("/proc/cpuinfo")
-    flags = (
-        next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
-    )
     parts = (
         SOURCE.read_bytes(),
         HEADER.read_bytes(),
         version,
-        flags.encode(),
-        " ".join(FLAGS).encode(),
+        _processor().encode(),
+        " ".join(FLAGS + LINK).encode(),
         jax.__version__.encode(),
     )
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
@@ -74,14 +73,15 @@ def _compiled(compiler: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="bpinn-"))
     path = folder / f"streams-{name}.so"
     if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
-        os.close(handle)
-        command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", temporary]
-        try:
-            subprocess.run(command, capture_output=True, check=True, timeout=120)
-            os.replace(temporary, path)  # another process may have been quicker; either file will do
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as inside:
+            compiled, linked = (os.path.join(inside, name) for name in ("streams.o", "streams.so"))
+            commands = (
+                [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", "-c", str(SOURCE), "-o", compiled],
+                [compiler, *LINK, compiled, "-o", linked, "-lm"],
+            )
+            for command in commands:
+                subprocess.run(command, capture_output=True, check=True, timeout=120)
+            os.replace(linked, path)  # another process may have been quicker; either file will do
     return path
 
 
