@@ -11,7 +11,9 @@ import fcntl
 import io
 import os
 import secrets
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,12 @@ import numpy as np
 from bpinn.errors import InputError
 
 STATE, DRAWS = "state.npz", "draws.npy"
+# Whatever reading a file that is damaged, or meant to do harm, may end in.
+UNREADABLE = (
+    OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError,
+    AttributeError, zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+LARGE, MOST_PACKED = 2**28, 100  # bytes that an archive may unpack to however small it is, and times its own size
 
 
 def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[bytes]) -> None:
@@ -62,13 +70,26 @@ def map_draws(folder: Path) -> np.ndarray:
         raise InputError(f"{path}: the file is missing or damaged ({error})") from None
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file; `InputError` if it is damaged."""
+def read_arrays(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an archive of NumPy; `InputError` if it is damaged, or holds anything but plain arrays.
+
+    ``shown`` is what to call it in messages. Nothing in it is run, whatever it holds.
+    """
+    shown = shown or str(path)
     try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > LARGE and unpacked > MOST_PACKED * path.stat().st_size:
+            raise InputError(
+                f"{shown}: would unpack to {unpacked / 2**30:.1f} GiB, more than {MOST_PACKED} times its size; such "
+                "archives are not read"
+            )
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
-        raise InputError(f"{path}: the file is damaged ({error})") from None
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(f"{shown}: the file is damaged, or no NumPy archive of plain arrays ({error})") from None
 
 
 @contextmanager

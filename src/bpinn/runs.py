@@ -184,12 +184,17 @@ def open_run(folder: str | Path) -> Run:
         raise InputError(f"{folder}: a run from Python, without a problem file; call bp.infer(..., out=) there again")
     try:
         hashes, name, changes, renamed = (manifest[key] for key in ("hashes", "problem", "changes", "renamed"))
-    except KeyError:
+        names = [name, *hashes, *renamed.values()]
+        changes = ["".join(change) for change in changes]
+        inside = all(Path(n).name and not Path(n).is_absolute() and ".." not in Path(n).parts for n in names)
+    except (KeyError, TypeError, AttributeError):
         raise InputError(f"{folder / MANIFEST}: the file is damaged") from None
+    if not inside:
+        raise InputError(f"{folder / MANIFEST}: names files outside of its folder, which no run does")
     for file, expected in hashes.items():
-        inside = folder / PROBLEM / file
-        if not inside.is_file() or _hash(inside) != expected:
-            raise InputError(f"{inside}: has changed since the run was started; put it back, or start a new run")
+        copy = folder / PROBLEM / file
+        if not copy.is_file() or _hash(copy) != expected:
+            raise InputError(f"{copy}: has changed since the run was started; put it back, or start a new run")
     return Run(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
 
 

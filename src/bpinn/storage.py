@@ -7,7 +7,6 @@ reader, and `load` takes the functions where they are needed again.
 
 import inspect
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
@@ -20,8 +19,9 @@ import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
 from bpinn import methods
-from bpinn.checkpoint import map_draws, write_file
+from bpinn.checkpoint import map_draws, read_arrays, write_file
 from bpinn.errors import InputError
+from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
 
@@ -54,6 +54,7 @@ def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> P
         "interrupted": result.interrupted,
         "functionals": result.functional_names,
         "draws_beside": draws_beside,
+        "readings": result.diagnose().noted,  # which cannot be found again without the equations
     }
     arrays["about"] = np.array(json.dumps(about))
     if not path.parent.is_dir():
@@ -66,25 +67,47 @@ def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> P
 
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> "Result":
     """Read a file written by `save`; see `bpinn.load`."""
-    from bpinn.result import Result
-
     arrays = _read(Path(path))
-    about = json.loads(str(arrays["about"]))
-    if about.get("format") != FORMAT:
-        raise InputError(f"load: {path} has format {about.get('format')}, this version reads {FORMAT}; upgrade bpinn")
+    try:
+        about = json.loads(str(arrays["about"]))
+        known = about.get("format")
+    except (ValueError, AttributeError, RecursionError):
+        raise InputError(f"load: {path} is not a bpinn result, or is damaged") from None
+    if known != FORMAT:
+        raise InputError(f"load: {path} has format {known}, this version reads {FORMAT}; upgrade bpinn")
     if about.get("draws_beside"):
         arrays["z"] = map_draws(Path(path).parent)
     elif "z" not in arrays:
         raise InputError(f"load: {path} is not a bpinn result: it lacks z")
-    problem = _rebuild_problem(about["problem"], arrays, functions or {})
-    method = getattr(methods, about["method"].pop("type"))
+    try:
+        result = _rebuilt(about, arrays, functions or {})
+        agree = result.functionals.shape == (*result.z.shape[:2], len(result.functional_names))
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
+    if not agree or result.z.ndim != 3 or result.z.shape[2] != Parameters(result.problem).dim:
+        raise InputError(f"load: {path} is damaged: its draws are not of its problem")
+    return result
+
+
+def _rebuilt(
+    about: dict[str, Any], arrays: dict[str, np.ndarray], functions: Mapping[str, Callable[..., Any]]
+) -> "Result":
+    from bpinn.result import Result
+
+    problem = _rebuild_problem(about["problem"], arrays, functions)
+    kind = about["method"].pop("type")
+    if kind not in methods.__all__:
+        raise InputError(f"load: {kind!r} is not a method that this version knows; upgrade bpinn")
+    settings = {n: tuple(v) if isinstance(v, list) else v for n, v in about["method"].items()}
     stats, history = (
         {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
         for prefix in ("stats/", "history/")
     )
     return Result(
         problem,
-        method(**about["method"]),
+        getattr(methods, kind)(**settings),
         about["seed"],
         arrays["z"],
         arrays["functionals"],
@@ -93,6 +116,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         about["versions"],
         about["interrupted"],
         history,
+        [tuple(told) for told in about.get("readings", [])],
     )
 
 
@@ -101,11 +125,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"load: {path} is a folder, but not of a run; give the file that Result.save wrote")
     if not path.is_file():
         raise InputError(f"load: there is no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise InputError(f"load: {path} is not a bpinn result, or is damaged") from error
+    arrays = read_arrays(path)
     missing = {"about", "functionals"} - set(arrays)
     if missing:
         raise InputError(f"load: {path} is not a bpinn result: it lacks {', '.join(sorted(missing))}")

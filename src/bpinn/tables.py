@@ -4,11 +4,11 @@ import csv
 import io
 import math
 import re
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from bpinn.checkpoint import read_arrays
 from bpinn.errors import InputError
 
 LARGEST = 200 * 2**20  # bytes
@@ -118,11 +118,7 @@ def _value(cell: str, delimiter: str, shown: str, line: int, name: str) -> float
 
 
 def _read_npz(path: Path, shown: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {_name(name): np.asarray(archive[name]) for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise InputError(f"{shown}: cannot be read as a NumPy archive without pickle: {error}") from None
+    arrays = {_name(name): array for name, array in read_arrays(path, shown).items()}
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "fiu":
             raise InputError(
