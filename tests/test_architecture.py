@@ -9,9 +9,9 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference", "diagnostics",
+    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
-    "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.gaussian", "methods.approximation",
+    "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
     "checkpoint", "sampling", "progress",
     "storage", "folders", "result", "inference", "calibration", "paper.problems", "paper", "views", "drawing", "plot",

@@ -222,7 +222,7 @@ def test_damaged_and_foreign_files(result, tmp_path):
     np.savez(tmp_path / "other.npz", a=np.zeros(2))
     for name, words in [
         ("short", "damaged"),
-        ("text", "not a bpinn result"),
+        ("text", "damaged"),
         ("other", "lacks about"),
         ("none", "no file"),
     ]:

@@ -7,7 +7,7 @@ from bpinn import calibration, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
-from bpinn.methods import HMC, NUTS, PINN, VI, Dropout, Flow, Method
+from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, Method
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
@@ -23,6 +23,7 @@ __all__ = [
     "MLP",
     "NUTS",
     "PINN",
+    "SMC",
     "VI",
     "BpinnWarning",
     "Dropout",

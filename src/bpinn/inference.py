@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.errors import JaxRuntimeError
 
 from bpinn import sampling
 from bpinn.checkpoint import Checkpoint, only_one
@@ -19,6 +20,7 @@ from bpinn.result import Result
 from bpinn.storage import load, save
 
 GIB = 2**30
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
 
 
 def infer(
@@ -109,7 +111,16 @@ def draw(
     """`infer` for arguments that have been checked, with the blocks on disk if there is a checkpoint."""
     posterior = Posterior(problem)
     chains = method.chains if chains is None else chains
-    draws = sampling.run(posterior, method, seed=seed, chains=chains, cores=cores, report=report, checkpoint=checkpoint)
+    settings: dict[str, Any] = {"seed": seed, "chains": chains, "cores": cores, "report": report}
+    try:
+        draws = sampling.run(posterior, method, **settings, checkpoint=checkpoint)
+    except (MemoryError, JaxRuntimeError) as error:
+        if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
+        kept = "the blocks that are done are kept" if checkpoint else "with out='folder' draws stay on the disk"
+        raise InputError(
+            f"infer: out of memory; {method.fewer} need less of it, and so do fewer cores at once ({kept})"
+        ) from None
     sampling.check_start(posterior, draws)
     return Result(
         problem,

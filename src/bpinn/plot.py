@@ -107,6 +107,33 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
     return band(result, name, at, truth=truth, p=p)
 
 
+def modes(result: Result, name: Quantity, at: views.At = None, *, truth: Any = None, p: float = 0.95) -> Figure:
+    """A quantity on each of the solutions that draws are on (see `Result.modes`): its band, or maps of mean and sd.
+
+    Example:
+        ``bp.plot.modes(result, "u").savefig("solutions.png")``
+    """
+    where = f"modes {label(name)!r}"
+    panels: list[drawing.Draw] = []
+    for number, mode in enumerate(result.modes(), 1):
+        weight = f"{mode.share:.0%} of the draws" if mode.probability is None else f"probability {mode.probability:.0%}"
+        view = views.view(mode.result, name, at, truth, where)
+        if len(view.varying) == 1:
+            drawn: dict[str, drawing.Draw] = {"": partial(drawing.draw_band, view=view, p=p)}
+        else:
+            view.check_varying(2)
+            drawn = {f", {k}": panel for k, panel in drawing.map_panels(view).items() if k in ("mean", "sd")}
+        panels += [
+            partial(_titled, draw=draw, title=f"solution {number}{what}: {weight}") for what, draw in drawn.items()
+        ]
+    return drawing.figure(panels, min(2, len(panels)), drawing.BESIDE)
+
+
+def _titled(ax: Axes, draw: drawing.Draw, title: str) -> None:
+    draw(ax)
+    ax.set_title(title)
+
+
 def unknowns(result: Result, *, truth: Any = None) -> Figure:
     """The posterior of each unknown and inferred noise: draws, mean, 95% interval, and the prior if it has a density.
 

@@ -13,7 +13,12 @@ from bpinn.sampling import Progress
 
 EVERY_SECONDS = 5.0  # between plain lines
 # What each stage before the draws is made of, and what it does.
-PREPARING = {"start": ("chain", "looking for a start"), "fit": ("fit", "step"), "polish": ("fit", "polishing")}
+PREPARING = {
+    "start": ("chain", "looking for a start"),
+    "fit": ("fit", "step"),
+    "polish": ("fit", "polishing"),
+    "tempering": ("population", "strengthening the likelihood"),
+}
 JUDGED_SECONDS = 1.0  # between evaluations of R-hat, ESS and the unknowns
 FEWEST_JUDGED = 20  # draws of a chain
 MOST_SHOWN = 4  # unknowns
@@ -53,7 +58,7 @@ class Display:
         if progress.stage in PREPARING:
             unit, what = PREPARING[progress.stage]
             scale = progress.steps_per_record
-            what = f"{what} {slowest * scale}/{progress.num_steps * scale}"
+            what = _counted(what, slowest * scale, progress.num_steps * scale, progress.until_warm)
             below.append(self._objective(progress))
         else:
             unit = "chain" if _is_sampler(progress) else "fit"
@@ -89,6 +94,9 @@ class Display:
             return []
         if "elbo" in latest[0]:
             return [f"elbo {min(float(s['elbo'][-1]) for s in latest):.5g}"]
+        if "weight" in latest[0]:
+            accepted = np.mean([s["acceptance"][-1] for s in latest])
+            return [f"its weight {min(float(s['weight'][-1]) for s in latest):.2g}", f"accepted {accepted:.0%}"]
         return [f"{name} {max(float(s[name][-1]) for s in latest):.5g}" for name in ("loss",) if name in latest[0]]
 
     def _sampler(self, progress: Progress) -> list[str]:
@@ -138,4 +146,4 @@ def _counted(what: str, done: int, most: int, may_be_fewer: bool) -> str:
 
 def _is_sampler(progress: Progress) -> bool:
     """Whether the draws are Markov chains, whose acceptance and R-hat mean something."""
-    return any("acceptance" in chain.latest for chain in progress.chains)
+    return any("divergent" in chain.latest for chain in progress.chains)

@@ -12,6 +12,7 @@ from bpinn import diagnostics
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
+from bpinn.modes import groups_of
 from bpinn.posterior import Posterior, equations_among, monitored, scalar_labels
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
@@ -49,12 +50,38 @@ class Summary:
     __repr__ = __str__
 
 
+@dataclass(frozen=True)
+class Mode:
+    """One of the solutions that draws are on (see `Result.modes`).
+
+    ``share`` is of the draws; ``probability``, with its standard error, of the posterior, where the method can tell;
+    ``differs`` says where it differs most from the first one.
+    """
+
+    result: "Result"
+    share: float
+    probability: float | None
+    error: float | None
+    differs: str
+
+    def __str__(self) -> str:
+        if self.probability is None:
+            weight = f"{self.share:.0%} of the draws, which says nothing of its probability"
+        else:
+            error = f" ± {self.error:.0%}" if self.error else ""
+            weight = f"probability {self.probability:.0%}{error}"
+        return weight + (f"; differs most in {self.differs}" if self.differs else "")
+
+    __repr__ = __str__
+
+
 @dataclass
 class Result:
     """Draws of the posterior of a problem.
 
     ``z`` has shape (chains, draws, dim); ``stats`` holds what the sampler said of each draw; ``history`` what was told
     while something was fitted, such as the ``elbo`` (chains, records), beside the ``step`` of each record.
+    ``readings_noted`` is what was found to be wrong with the readings of a result that comes from a file.
     """
 
     problem: Problem
@@ -67,6 +94,7 @@ class Result:
     versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     history: dict[str, np.ndarray] = field(default_factory=dict)
+    readings_noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"Result({type(self.method).__name__}, {self.extent}, {self.problem})"
@@ -82,9 +110,13 @@ class Result:
 
     def draws(self, name: str) -> np.ndarray:
         """Draws of an unknown or an inferred noise in its own space, shape (chains, draws, ...)."""
-        if name not in self.names:
+        if not isinstance(name, str) or name not in self.names:
             known = ", ".join(self.names) or "none"
-            hint = f"; use predict({name!r}, at) for a field" if name in self.problem.fields else ""
+            hint = (
+                f"; use predict({name!r}, at) for a field"
+                if isinstance(name, str) and name in self.problem.fields
+                else ""
+            )
             raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (there are: {known}){hint}")
         columns = [i for i, owner in enumerate(self._scalar_owners) if owner == name]
         start = self.functionals.shape[-1] - len(self._scalar_owners)
@@ -104,7 +136,7 @@ class Result:
 
     def summary(self, p: float = 0.95) -> Summary:
         """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, then the health verdict."""
-        if not 0 < p < 1:
+        if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
         count = len(self._scalar_owners)
         values = self.functionals[..., self.functionals.shape[-1] - count :]
@@ -137,7 +169,7 @@ class Result:
         chains, draws = self.z.shape[:2]
         if not self._has_spread:
             return "one solution, no error bars" if chains == 1 else f"{chains} solutions, no error bars"
-        unit = "chain" if self.method.estimate == "chains" else "fit"
+        unit = {"chains": "chain", "particles": "population"}.get(self.method.estimate, "fit")
         return f"{chains} {unit}{'s' if chains > 1 else ''} of {draws} draws"
 
     def only(self, *chains: int) -> "Result":
@@ -147,7 +179,8 @@ class Result:
             ``for group in result.diagnose().branches: print(result.only(*group).summary())``
         """
         count = self.z.shape[0]
-        if not chains or len(set(chains)) < len(chains) or not all(c in range(count) for c in chains):
+        right = all(isinstance(c, int | np.integer) and not isinstance(c, bool) and 0 <= c < count for c in chains)
+        if not chains or not right or len(set(chains)) < len(chains):
             raise InputError(f"only: wanted are different numbers of chains from 0 to {count - 1}, got {chains}")
         rows = list(chains)
         return replace(
@@ -156,6 +189,59 @@ class Result:
             functionals=self.functionals[rows],
             stats={name: values[rows] for name, values in self.stats.items()},
             history={name: values if name == "step" else values[rows] for name, values in self.history.items()},
+        )
+
+    def modes(self) -> list["Mode"]:
+        """The solutions that the draws are on, each with its draws; a list of one where there is one.
+
+        Chains that are on different solutions are grouped; how probable a solution is only methods can say that move
+        between them, such as `SMC`, or chains that all have visited all.
+
+        Example:
+            ``for mode in result.modes(): print(mode); print(mode.result.summary())``
+        """
+        groups = self.diagnose().branches if self.method.estimate == "chains" else ()
+        chains, draws = self.z.shape[:2]
+        if groups:
+            shares = [len(group) / chains for group in groups]
+            parts, known = [self.only(*group) for group in groups], None
+        else:
+            columns = ~equations_among(self.problem)
+            labels = groups_of(self.functionals[..., columns].reshape(chains * draws, -1)).reshape(chains, draws)
+            inside = np.stack([labels == i for i in range(labels.max() + 1)])
+            shares = [float(mask.mean()) for mask in inside]
+            parts = [self._picked(mask) for mask in inside] if len(inside) > 1 else [self]
+            known = self._probabilities(inside)
+        names, equations = self.functional_names, equations_among(self.problem)
+        found = []
+        for i, (part, share) in enumerate(zip(parts, shares, strict=True)):
+            differs = diagnostics.difference(names, part.functionals, parts[0].functionals, equations) if i else ""
+            probability, error = known[i] if known else (None, None)
+            found.append(Mode(part, share, probability, error, differs))
+        return found
+
+    def _probabilities(self, inside: np.ndarray) -> list[tuple[float, float]] | None:
+        """Of solutions, with their standard errors; ``inside`` is (solutions, chains, draws). None if unknown."""
+        shares = inside.mean(axis=2)
+        weights = np.ones(shares.shape[1])
+        if self.method.estimate == "particles":
+            evidence = self.stats["log_evidence"][:, 0].astype(float)
+            weights = np.exp(evidence - evidence.max())
+        elif self.method.estimate != "chains" or np.any(shares == 0):
+            return None
+        weights /= weights.sum()
+        mean = shares @ weights
+        error = np.sqrt(((shares - mean[:, None]) ** 2) @ weights**2)
+        return [(float(p), float(e)) for p, e in zip(mean, error, strict=True)]
+
+    def _picked(self, mask: np.ndarray) -> "Result":
+        """The draws marked in ``mask``, (chains, draws), as those of one chain."""
+        return replace(
+            self,
+            z=self.z[mask][None],
+            functionals=self.functionals[mask][None],
+            stats={name: values[mask][None] for name, values in self.stats.items()},
+            history={name: values if name == "step" else values[:1] for name, values in self.history.items()},
         )
 
     def thinned(self, most: int) -> "Result":
@@ -180,11 +266,18 @@ class Result:
 
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
-        if self.method.estimate != "chains":
-            return diagnostics.diagnose_fit(
-                self.method.estimate, self.functional_names, self.functionals, self.stats, self.history
-            )
-        return diagnostics.diagnose(self.functional_names, self.functionals, self.stats, equations_among(self.problem))
+        names, equations = self.functional_names, equations_among(self.problem)
+        if self.method.estimate == "chains":
+            health = diagnostics.diagnose(names, self.functionals, self.stats, equations)
+        elif self.method.estimate == "particles":
+            health = diagnostics.diagnose_particles(names, self.functionals, self.stats, self.history, equations)
+        else:
+            health = diagnostics.diagnose_fit(self.method.estimate, names, self.functionals, self.stats, self.history)
+        if self.method.estimate in ("chains", "particles", "approximation"):
+            from bpinn.predictive import judge  # which is made of results
+
+            judge(self, health)
+        return health
 
     def predict(
         self,

@@ -94,8 +94,8 @@ class Stage(ABC):
 class Method(ABC):
     """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
 
-    # What the draws are: Markov chains; independent draws of an approximation with a density; a spread that stands
-    # for uncertainty but is not a posterior; or a single solution.
+    # What the draws are: Markov "chains"; "particles" of populations; independent draws of an "approximation" with a
+    # density; a spread that stands for uncertainty but is no posterior ("heuristic"); or a single solution ("point").
     estimate: ClassVar[str] = "chains"
     fewer: ClassVar[str] = "fewer num_draws"  # what to do when draws take too much memory
     chains: int

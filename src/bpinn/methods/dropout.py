@@ -46,7 +46,7 @@ class Dropout(Network):
 
     def __post_init__(self) -> None:
         self._check()
-        if self.rate != 0:
+        if not (type(self.rate) in (int, float) and self.rate == 0):
             check_number("Dropout", "rate", self.rate, 0.0, 1.0)
         check_count("Dropout", "num_draws", self.num_draws, 4)
         check_count("Dropout", "last", self.last)

@@ -83,6 +83,8 @@ class Flow(Approximation):
             check_count("Flow", "each width in hidden", width)
         if self.kind != "potential" and len(set(self.hidden)) > 1:
             raise InputError(f"Flow: the hidden layers of coupling flows have equal widths, got hidden={self.hidden!r}")
+        if not isinstance(self.affine, bool):
+            raise InputError(f"Flow: affine must be True or False, got {self.affine!r}")
         if not self.affine and self.init in ("fit", "laplace"):
             raise InputError(f"Flow: init={self.init!r} is a start of the linear map, which affine=False leaves out")
         if not isinstance(self.affine, bool):

@@ -29,7 +29,7 @@ PILOTS, FEWEST_IN_PILOT = 3, 20  # the end of warm-up, in so many parts after ea
 FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 16000  # leapfrog steps, where their number is not given
 MOST_GROWN, MOST_SHRUNK = 4.0, 0.5
 FAR_TOO_SHORT = 1.5  # by which factor trajectories must be too short, for their length to be changed after the pilots
-LEAST_DRAWS, ROUND, MOST_DRAWS = 200, 50, 2000  # where the number of draws is not given
+LEAST_DRAWS, ROUND = 200, 50  # where the number of draws is not given
 # Where the length of warm-up is not given: it goes on in rounds until step sizes no longer shrink, on average over
 # chains or much in any.
 LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
@@ -169,7 +169,7 @@ class Hamiltonian(Stage):
         if done < self.num_warmup and self.until_warm:
             return min(done + WARMUP_ROUND, self.num_warmup)
         if self.until_good:
-            return max(done + ROUND, self.num_warmup + LEAST_DRAWS)
+            return min(max(done + ROUND, self.num_warmup + LEAST_DRAWS), self.num_steps)
         return self.num_steps
 
     def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
@@ -292,6 +292,7 @@ class Sampler(Method):
     chains: int = 4
     num_warmup: int | None = None
     num_draws: int | None = None
+    most_draws: int = 2000
 
     @property
     def finds_length(self) -> bool:
@@ -315,6 +316,7 @@ class Sampler(Method):
             check_count(name, "num_warmup", self.num_warmup, 20)
         if self.num_draws is not None:
             check_count(name, "num_draws", self.num_draws, 4)
+        check_count(name, "most_draws", self.most_draws, 4)
         check_count(name, "thin", self.thin)
         check_count(name, "chains", self.chains)
         check_count(name, "init_steps", self.init_steps)
@@ -330,7 +332,7 @@ class Sampler(Method):
         return self.keep
 
     def stages(self) -> tuple[Stage, ...]:
-        most = MOST_DRAWS if self.num_draws is None else self.num_draws
+        most = self.most_draws if self.num_draws is None else self.num_draws
         warmup = MOST_WARMUP if self.num_warmup is None else self.num_warmup
         draws = Hamiltonian(warmup + most, warmup, self)
         return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

@@ -38,7 +38,7 @@ KERNELS = {
     "matern52": surrogates.Matern52,
     "squared_exponential": surrogates.SquaredExponential,
 }
-METHODS = {name.lower(): getattr(methods, name) for name in ("HMC", "NUTS", "VI", "Flow", "Dropout", "PINN")}
+METHODS = {name.lower(): getattr(methods, name) for name in ("HMC", "NUTS", "VI", "Flow", "SMC", "Dropout", "PINN")}
 
 
 def read_prior(table: Table) -> dist.Distribution:
@@ -132,4 +132,6 @@ def read_inference(table: Table) -> tuple[Method, int, int | None]:
         if value is not None:
             settings[key] = tuple(value) if isinstance(value, list) else value
     table.end()
+    if paper and not hasattr(kind, "paper"):
+        raise InputError(f"{table.at('paper')}: the paper has no settings of {kind.__name__}; leave it out")
     return made(kind.paper if paper else kind, table.where, **settings), seed, chains

@@ -19,8 +19,8 @@ from bpinn.checkpoint import write_file
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
 from bpinn.report import words
-from bpinn.report.portraits import Picture, Portrait, pictures, portraits
-from bpinn.result import Result
+from bpinn.report.portraits import Picture, Portrait, pictures, portraits, solution_pictures
+from bpinn.result import Mode, Result
 
 PAGE = "report.html"
 MOST_DRAWS = 1000  # from which figures and tables of fields are made
@@ -62,14 +62,16 @@ def write(
     truth = views.by_name(result.problem, truth, "report")
     fewer = result.thinned(MOST_DRAWS)
     found = portraits(fewer, truth)
-    check = None if result.method.estimate == "point" else predictive.check(fewer)
+    check = None if result.method.estimate == "point" else result.diagnose().check or predictive.check(fewer)
     for inside in ("figures", "tables"):
         _make(folder / inside)
     shown: dict[str, list[dict[str, str]]] = {}
-    for picture in pictures(fewer, found, check, truth):
+    modes = result.modes()
+    modes = modes if len(modes) > 1 else []
+    for picture in (*pictures(fewer, found, check, truth), *solution_pictures(modes, truth, MOST_DRAWS)):
         shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
     tables = _save_tables(result, found, check, folder / "tables")
-    page = _page(result, found, check, title, formulas or {}, sources or {}, shown, truth, tables, load_from)
+    page = _page(result, found, check, modes, title, formulas or {}, sources or {}, shown, truth, tables, load_from)
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
 
@@ -162,6 +164,7 @@ def _page(
     result: Result,
     found: list[Portrait],
     check: predictive.Check | None,
+    modes: list[Mode],
     title: str,
     formulas: Mapping[str, Expression],
     sources: Mapping[str, str],
@@ -191,6 +194,7 @@ def _page(
                 for f, s in problem.fields.items()],
         priors=[(words.name(u), words.prior(p)) for u, p in {**problem.unknowns, **problem.noise_priors}.items()],
         sensors=words.sensors(problem, sources),
+        solutions=[(mode, _unknowns(mode.result, truth)) for mode in modes],
         portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
         pictures=shown,
         check=check,

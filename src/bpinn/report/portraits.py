@@ -1,7 +1,7 @@
 """What a report shows of each quantity: its picture across the domain, slices in time, and the numbers behind them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 from bpinn import drawing, views
 from bpinn.predictive import Check
-from bpinn.result import Result
+from bpinn.result import Mode, Result
 
 TIMES = ("t", "time")
 PANEL, WIDE = (4.2, 3.3), (6.4, 3.4)  # inches
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
 LABELLED = 5  # surprising readings that are marked by name
 # Groups of figures that are not of a quantity; no quantity is called so.
-UNKNOWNS, READINGS, HEALTH = "#unknowns", "#readings", "#health"
+UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#unknowns", "#readings", "#health", "#solutions"
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,17 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
             drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
         )  # fmt: skip
     yield from _health_pictures(result)
+
+
+def solution_pictures(modes: Sequence[Mode], truth: Mapping[str, Any], draws: int) -> Iterator[Picture]:
+    """Every field on each of several solutions."""
+    for number, mode in enumerate(modes, 1):
+        part = mode.result.thinned(draws)
+        for portrait in portraits(part, truth):
+            if portrait.name in part.problem.fields:
+                for picture in _quantity_pictures(replace(portrait, slices=())):
+                    name, caption = f"solution-{number}-{picture.name}", f"solution {number}, {picture.caption}"
+                    yield replace(picture, name=name, group=SOLUTIONS, caption=caption)
 
 
 def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:

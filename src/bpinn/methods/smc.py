@@ -1,0 +1,194 @@
+"""Tempered sequential Monte Carlo: a population goes from the prior to the posterior, and weighs its solutions.
+
+A Markov chain that is on one of several solutions seldom finds another, and several chains cannot say how probable
+each is. Here particles are drawn from the prior, and the likelihood is strengthened in steps: at each, particles are
+weighted by what the likelihood gains, multiplied or dropped accordingly, and moved by Hamiltonian Monte Carlo. How many
+end on a solution is its probability, and the weights add up to the evidence (Del Moral et al. 2006).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from blackjax.mcmc import hmc
+from blackjax.smc.resampling import systematic
+from jax import Array
+
+from bpinn.methods.base import Method, Record, Stage, check_count, check_number
+from bpinn.methods.hmc import HMC
+from bpinn.methods.start import prior_units
+from bpinn.posterior import Model
+
+FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
+BISECTIONS = 60
+WEAKEST = 1e-15  # of the likelihood's weights
+
+
+class Population(NamedTuple):
+    """``weight`` is of the log likelihood; ``ancestors`` number the draws of the prior that particles stem from."""
+
+    particles: Array
+    ancestors: Array
+    weight: Array
+    log_step_size: Array
+    log_evidence: Array
+    acceptance: Array
+    steps: Array
+
+
+@dataclass(frozen=True)
+class Tempering(Stage):
+    """From the prior to the posterior; each step strengthens the likelihood once."""
+
+    name: ClassVar[str] = "tempering"
+    told: ClassVar[bool] = True
+    settings: "SMC"
+
+    @property
+    def until_warm(self) -> bool:
+        return True
+
+    def init(self, model: Model, data: Any, key: Array, previous: Any) -> Population:
+        count, zero = self.settings.particles, jnp.zeros((), float)
+        particles = jax.vmap(model.parameters.sample_prior)(jax.random.split(key, count))
+        first = jnp.log(jnp.asarray(FIRST_STEP_SIZE, float))
+        return Population(particles, jnp.arange(count), zero, first, zero, zero, jnp.int32(0))
+
+    def step(self, model: Model, data: Any, state: Population, key: Array, step: Array) -> tuple[Population, Record]:
+        done = state.weight >= 1.0
+        state = jax.lax.cond(done, lambda: state, lambda: self._strengthen(model, data, state, key))
+        told = {name: getattr(state, name) for name in ("weight", "log_evidence", "acceptance")}
+        return state, Record(None, None, {"step": state.steps, "step_size": jnp.exp(state.log_step_size)} | told)
+
+    def _strengthen(self, model: Model, data: Any, state: Population, key: Array) -> Population:
+        count = self.settings.particles
+        key_resampling, key_moves = jax.random.split(key)
+        found = jax.lax.map(lambda z: model.log_likelihood(z, data), state.particles)
+        found = jnp.where(jnp.isnan(found), -jnp.inf, found)
+        more = _next_weight(found, 1.0 - state.weight, self.settings.share * count)
+        log_weights = more * found
+        total = jax.scipy.special.logsumexp(log_weights)
+        chosen = systematic(key_resampling, jnp.exp(log_weights - total), count)
+        state = state._replace(
+            particles=state.particles[chosen],
+            ancestors=state.ancestors[chosen],
+            weight=jnp.where(more >= 1.0 - state.weight, 1.0, state.weight + more),
+            log_evidence=state.log_evidence + total - jnp.log(count),
+            steps=state.steps + 1,
+        )
+        moves = lambda i, s: self._move(model, data, s, jax.random.fold_in(key_moves, i))  # noqa: E731
+        return jax.lax.fori_loop(0, self.settings.num_moves, moves, state)
+
+    def _move(self, model: Model, data: Any, state: Population, key: Array) -> Population:
+        """Every particle by one trajectory; the step size follows how many are accepted."""
+        step_size = jnp.exp(state.log_step_size)
+        length = jnp.clip(TRAJECTORY / step_size, FEWEST_LEAPFROG, self.settings.num_leapfrog).astype(int)
+        mass = prior_units(model)[1] ** 2
+
+        def log_density(z: Array) -> Array:
+            return model.log_prior(z) + state.weight * model.log_likelihood(z, data)
+
+        def one(given: tuple[Array, Array]) -> tuple[Array, Array]:
+            key, z = given
+            moved, info = HMC().move(key, hmc.init(z, log_density), log_density, step_size, mass, length)
+            return moved.position, jnp.nan_to_num(info.acceptance_rate)
+
+        keys = jax.random.split(key, self.settings.particles)
+        particles, accepted = jax.lax.map(one, (keys, state.particles))
+        acceptance = jnp.mean(accepted)
+        return state._replace(
+            particles=particles,
+            acceptance=acceptance,
+            log_step_size=state.log_step_size + acceptance - self.settings.target_accept,
+        )
+
+    def position(self, state: Population) -> Population:
+        return state
+
+    def finished(self, state: Population) -> bool:
+        return bool(state.weight >= 1.0)
+
+
+def _next_weight(log_likelihood: Array, most: Array, wanted: Array | float) -> Array:
+    """By how much the likelihood can be strengthened, so that so many of the particles stay effective."""
+
+    def effective(more: Array) -> Array:
+        log_weights = more * log_likelihood
+        weights = jnp.exp(log_weights - jnp.max(log_weights))
+        return jnp.sum(weights) ** 2 / jnp.sum(weights**2)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        enough = effective(jnp.exp(middle)) >= wanted
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    low, high = jnp.log(jnp.asarray(WEAKEST, most.dtype)), jnp.log(most)
+    found = jnp.exp(jax.lax.fori_loop(0, BISECTIONS, halve, (low, high))[0])
+    return jnp.where(effective(most) >= wanted, most, jnp.minimum(found, most))
+
+
+@dataclass(frozen=True)
+class Particles(Stage):
+    """The particles, one after another, as draws."""
+
+    name: ClassVar[str] = "draws"
+
+    def init(self, model: Model, data: Any, key: Array, previous: Population) -> Population:
+        return previous
+
+    def step(self, model: Model, data: Any, state: Population, key: Array, step: Array) -> tuple[Population, Record]:
+        z = state.particles[step]
+        stats = {
+            "log_density": model.log_density(z, data),
+            "log_evidence": state.log_evidence,
+            "ancestor": state.ancestors[step],
+        }
+        return state, Record(z, model.functionals(z, data), stats)
+
+    def position(self, state: Population) -> Population:
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SMC(Method):
+    """Tempered sequential Monte Carlo, for equations with several solutions: it says how probable each of them is.
+
+    Slower than `HMC`, by a factor of about ten, and of no advantage where there is one solution. ``result.modes()`` has
+    the solutions with their probabilities, ``result.stats["log_evidence"]`` the evidence of each population.
+
+    Arguments:
+        particles: in a population, each a draw at the end.
+        num_moves: trajectories of Hamiltonian Monte Carlo after each strengthening of the likelihood.
+        num_leapfrog: most leapfrog steps in a trajectory; where steps are long, there are fewer.
+        share: of the particles that must stay effective when the likelihood is strengthened; near one, it takes
+            many small steps.
+        target_accept: the acceptance rate that step sizes aim for.
+        most_steps: after so many strengthenings it is given up.
+        chains: number of independent populations, whose disagreement is the error of the probabilities.
+
+    Example:
+        ``for mode in bp.infer(problem, bp.SMC(), seed=0).modes(): print(mode)``
+    """
+
+    estimate: ClassVar[str] = "particles"
+    fewer: ClassVar[str] = "fewer particles"
+
+    particles: int = 200
+    num_moves: int = 3
+    num_leapfrog: int = 100
+    share: float = 0.8
+    target_accept: float = 0.8
+    most_steps: int = 2000
+    chains: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("SMC", "particles", self.particles, 20)
+        for name in ("num_moves", "num_leapfrog", "most_steps", "chains"):
+            check_count("SMC", name, getattr(self, name))
+        check_number("SMC", "share", self.share, 0.0, 1.0)
+        check_number("SMC", "target_accept", self.target_accept, 0.0, 1.0)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return Tempering(self.most_steps, self.most_steps, self), Particles(self.particles, 0)

@@ -1,0 +1,62 @@
+"""Which draws belong together: groups of them with nothing in between, one for each solution of the equations."""
+
+import numpy as np
+
+FEWEST, LEAST_SHARE = 20, 0.01  # draws in a group
+WIDE = 1.0  # a gap, in standard deviations of the wider of the two groups beside it
+DIRECTIONS = 3  # principal ones in which gaps are looked for, beside the quantities themselves
+
+
+def groups_of(draws: np.ndarray) -> np.ndarray:
+    """The number of each draw's group, the largest group being 0; ``draws`` is (draws, quantities).
+
+    Two groups are apart if some quantity, or a main direction of all of them together, takes no value in an interval
+    between them that is wider than either group's standard deviation.
+    """
+    draws = np.asarray(draws, float)
+    labels = np.zeros(len(draws), int)
+    if not len(draws) or not np.all(np.isfinite(draws)):
+        return labels
+    fewest = max(FEWEST, int(np.ceil(LEAST_SHARE * len(draws))))
+    found: list[np.ndarray] = []
+    waiting = [np.arange(len(draws))]
+    while waiting:
+        rows = waiting.pop()
+        cut = _cut(draws[rows], fewest)
+        if cut is None:
+            found.append(rows)
+        else:
+            waiting += [rows[cut], rows[~cut]]
+    for number, rows in enumerate(sorted(found, key=len, reverse=True)):
+        labels[rows] = number
+    return labels
+
+
+def _cut(draws: np.ndarray, fewest: int) -> np.ndarray | None:
+    """Which draws are below the widest gap, if there is one."""
+    count = len(draws)
+    scale = draws.std(axis=0)
+    moving = scale > 1e-6 * np.abs(draws).max(axis=0, initial=1e-300)
+    if count < 2 * fewest or not np.any(moving):
+        return None
+    units = (draws[:, moving] - draws[:, moving].mean(axis=0)) / scale[moving]
+    directions = np.linalg.svd(units.T @ units)[0][:, :DIRECTIONS]
+    units = np.concatenate([units, units @ directions], axis=1)
+    ordered = np.sort(units, axis=0)
+    sizes = np.arange(fewest, count - fewest + 1)  # of the group below
+    below, above = (_spreads(part)[sizes - 1] for part in (ordered, -ordered[::-1]))
+    wider = np.maximum(below, above[::-1])
+    ratio = (ordered[sizes] - ordered[sizes - 1]) / wider
+    row, column = np.unravel_index(np.argmax(ratio), ratio.shape)
+    if not ratio[row, column] > WIDE:
+        return None
+    middle = 0.5 * (ordered[sizes[row] - 1, column] + ordered[sizes[row], column])
+    return units[:, column] < middle
+
+
+def _spreads(ordered: np.ndarray) -> np.ndarray:
+    """Standard deviations of the first one, two, ... of each column."""
+    counts = np.arange(1, len(ordered) + 1)[:, None]
+    shifted = ordered - ordered[0]
+    means = np.cumsum(shifted, axis=0) / counts
+    return np.sqrt(np.maximum(np.cumsum(shifted**2, axis=0) / counts - means**2, 1e-30))

@@ -1,0 +1,131 @@
+"""Sequential Monte Carlo against exact answers: evidence in closed form, two solutions by quadrature."""
+
+import re
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import integrate, stats
+
+import bpinn as bp
+
+KL = bp.KarhunenLoeve(bp.SquaredExponential(0.4), terms=5)
+X = np.linspace(0.0, 1.0, 7)
+READINGS = np.sin(3 * X) + 0.2 * np.random.default_rng(0).standard_normal(7)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": KL}, {"u": bp.Sensors("u", {"x": X}, READINGS, 0.2)})
+    return bp.infer(problem, bp.SMC(particles=500), seed=0, progress=False)
+
+
+def test_evidence_and_posterior_are_those_in_closed_form(linear):
+    exact = bp.reference.exact(linear.problem)
+    evidence = linear.stats["log_evidence"][:, 0]
+    error = evidence.std(ddof=1) / np.sqrt(len(evidence))
+    assert error < 0.1
+    assert abs(evidence.mean() - exact.log_evidence) < 4 * error + 0.03
+    means = linear.z.mean(axis=1)  # of each population, which are independent
+    z_scores = (means.mean(axis=0) - exact.mean) / (means.std(axis=0, ddof=1) / np.sqrt(len(means)))
+    assert np.max(np.abs(z_scores)) < stats.t.ppf(1 - 0.0005 / 5, df=len(means) - 1)
+    sd = linear.z.reshape(-1, 5).std(axis=0)
+    np.testing.assert_allclose(sd, np.sqrt(np.diag(exact.covariance)), rtol=0.1)
+
+
+def test_populations_that_agree_are_good(linear):
+    health = linear.diagnose()
+    assert health.verdict == "good", health
+    assert "4 populations agree; log evidence" in str(health)
+    assert linear.extent == "4 populations of 500 draws"
+    assert np.nanmax(linear.history["weight"]) == 1.0
+    (mode,) = linear.modes()
+    assert str(mode) == "probability 100%"
+
+
+def test_a_fit_cannot_say_that_there_is_no_other_solution(linear):
+    result = bp.infer(linear.problem, bp.PINN(num_steps=50), seed=0, progress=False)
+    (mode,) = result.modes()
+    assert mode.probability is None
+    assert str(mode) == "100% of the draws, which says nothing of its probability"
+
+
+def square(u, k):
+    return k * k + 0.0 * u
+
+
+TWO = bp.Problem(
+    {"x": (0.0, 1.0)},
+    {"u": bp.MLP(hidden=())},
+    {"s": bp.Sensors(square, {"x": [0.5]}, [1.0], 0.1), "u": bp.Sensors("u", {"x": [0.0]}, [0.3], 0.1)},
+    {"k": dist.Normal(0.5, 1.0)},
+)
+
+
+def probability():
+    density = lambda k: stats.norm.pdf(k, 0.5, 1.0) * stats.norm.pdf(k * k, 1.0, 0.1)
+    halves = [integrate.quad(density, *ends)[0] for ends in ((-3, 0), (0, 3))]
+    return halves[1] / sum(halves)
+
+
+def test_two_solutions_have_the_probabilities_that_quadrature_knows():
+    result = bp.infer(TWO, bp.SMC(particles=400), seed=1, progress=False)
+    first, second = result.modes()
+    assert first.probability + second.probability == pytest.approx(1.0)
+    assert first.error < 0.04
+    assert abs(first.probability - probability()) < 4 * first.error + 0.01
+    assert first.result.draws("k").min() > 0 > second.result.draws("k").max()
+    assert first.result.draws("k").mean() == pytest.approx(1.0, abs=0.03)
+    assert "differs most in k (-0.9" in str(second)
+
+
+def test_chains_on_two_solutions_say_so_and_leave_the_weighing_to_others(tmp_path):
+    result = bp.infer(TWO, bp.HMC(num_warmup=200, num_draws=300), seed=0, chains=6, progress=False)
+    health = result.diagnose()
+    assert health.verdict == "bad"
+    assert "of 6 chains hold another solution" in str(health)
+    assert "they differ most in k" in str(health)
+    assert "bp.SMC(), which weighs them" in str(health)
+    modes = result.modes()
+    assert len(modes) == 2
+    assert all(mode.probability is None for mode in modes)
+    assert sum(mode.result.z.shape[0] for mode in modes) == 6
+    assert "which says nothing of its probability" in str(modes[1])
+    page = bp.report.write(result, tmp_path).read_text()
+    assert "<h2>2 solutions</h2>" in page
+    assert "solution 2, u: posterior mean" in page
+    titles = [axes.get_title() for axes in bp.plot.modes(result, "u").axes]
+    assert [title.split(":")[0] for title in titles] == ["solution 1", "solution 2"]
+
+
+def test_a_likelihood_that_is_not_reached_is_no_posterior():
+    result = bp.infer(TWO, bp.SMC(particles=50, most_steps=2), seed=0, progress=False)
+    assert result.diagnose().verdict == "bad"
+    assert "of its strength only" in str(result.diagnose())
+
+
+def test_undefined_equations_leave_particles_out():
+    def root(u, k):
+        return k**0.5 + 0.0 * u
+
+    sensors = {"s": bp.Sensors(root, {"x": [0.5]}, [1.0], 0.1)}
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, sensors, {"k": dist.Normal(0.0, 1.0)})
+    result = bp.infer(problem, bp.SMC(particles=300), seed=0, progress=False)
+    assert result.draws("k").min() > 0
+    assert re.search(r"not defined \(NaN\) at [45]\d%", str(result.diagnose()))
+
+
+def test_populations_do_not_depend_on_cores(tmp_path):
+    method = bp.SMC(particles=20, num_moves=1, chains=2)
+    one = bp.infer(TWO, method, seed=3, cores=1, progress=False)
+    two = bp.infer(TWO, method, seed=3, cores=2, progress=False, out=tmp_path / "run")
+    np.testing.assert_array_equal(one.z, two.z)
+    again = bp.load(tmp_path / "run")
+    np.testing.assert_array_equal(one.z, again.z)
+    assert [str(m) for m in again.modes()] == [str(m) for m in one.modes()]
+
+
+@pytest.mark.parametrize("wrong", [{"particles": 5}, {"num_moves": 0}, {"share": 1.5}, {"target_accept": 0}])
+def test_settings_out_of_range_are_named(wrong):
+    with pytest.raises(bp.InputError, match=f"SMC: {next(iter(wrong))} must be"):
+        bp.SMC(**wrong)
