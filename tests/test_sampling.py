@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -279,10 +280,11 @@ def test_thinned_statistics_are_of_all_transitions(problem):
 def test_variances_are_not_estimated_from_the_annealed_likelihood():
     """A prior a hundred times wider than the posterior: tempered variances would be far too large."""
     x = np.linspace(0, 1, 30)
+    values = 2 * x - 1 + 0.05 * np.random.default_rng(0).standard_normal(30)
     given = bp.Problem(
         domain={"x": (0.0, 1.0)},
         fields={"u": bp.MLP(hidden=(), weight_sd=10.0, bias_sd=10.0)},
-        sensors={"u": bp.Sensors("u", {"x": x}, 2 * x - 1, noise=0.05)},
+        sensors={"u": bp.Sensors("u", {"x": x}, values, noise=0.05)},
     )
     method = bp.HMC(num_leapfrog=10, num_warmup=400, num_draws=500, mass="diagonal")
     result = draw(given, method, chains=4)
@@ -314,8 +316,7 @@ def test_draws_go_on_until_the_run_is_good_and_no_further():
 
 def test_draws_end_at_the_most_where_chains_never_agree(monkeypatch):
     monkeypatch.setattr("bpinn.diagnostics.enough", lambda *_: False)
-    monkeypatch.setattr("bpinn.methods.hamiltonian.MOST_DRAWS", 330)
-    assert draw(straight_line(), EASY, chains=2).z.shape[1] == 330
+    assert draw(straight_line(), replace(EASY, most_draws=330), chains=2).z.shape[1] == 330
 
 
 def test_what_is_decided_does_not_depend_on_cores_or_blocks(monkeypatch):

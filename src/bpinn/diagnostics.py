@@ -20,7 +20,7 @@ GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
 GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 # What a draw should be worth, in effective draws, when the length of trajectories is right: longer ones cost more than
 # they give, shorter ones wander. Of equations half is asked.
-WORTH, WORTH_EQUATION = 0.4, 0.2
+WORTH, WORTH_EQUATION = 0.22, 0.11
 DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
 
 
@@ -151,6 +151,8 @@ class Diagnosis:
     ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;
     ``branches`` has the chains that are on the same solution, in groups, where they are on more than one;
     ``khat`` is the Pareto shape of an approximation's importance weights: below 0.7 it is close to the posterior.
+    ``check`` compares the readings with what the posterior expects of them (see `bpinn.predictive`); ``noted`` has what
+    came of it, as verdict, reason and advice.
     """
 
     verdict: str
@@ -160,6 +162,8 @@ class Diagnosis:
     log_density: Convergence | None = None
     khat: float | None = None
     branches: tuple[tuple[int, ...], ...] = ()
+    check: Any = None
+    noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
     _order: tuple[str, ...] = field(default=("good", "care", "bad"), repr=False)
 
     def __str__(self) -> str:
@@ -168,6 +172,11 @@ class Diagnosis:
         lines += [f"  - {reason}" for reason in self.reasons]
         lines += [f"  try: {advice}" for advice in self.advice]
         return "\n".join(lines)
+
+    def note(self, verdict: str, reason: str, advice: str | None = None) -> None:
+        """Worsen it for something that has to do with the readings rather than the draws."""
+        self.noted.append((verdict, reason, advice))
+        self.worsen(verdict, reason, advice)
 
     def worsen(self, verdict: str, reason: str, advice: str | None = None) -> None:
         if self._order.index(verdict) > self._order.index(self.verdict):
@@ -195,7 +204,7 @@ def diagnose(
     _judge_draws(health, functionals)
     groups = branches(functionals, equations)
     if len(groups) > 1:
-        _tell_branches(health, groups, stats["log_density"])
+        _tell_branches(health, groups, names, functionals, equations, stats["log_density"])
     for group in groups:
         part = convergence(names, functionals[list(group)]) if len(groups) > 1 else found
         where = f" among {_chains(group)}" if len(groups) > 1 else ""
@@ -230,14 +239,41 @@ def _chains(group: Sequence[int]) -> str:
     return f"chain{'s' if len(group) > 1 else ''} {', '.join(str(i) for i in group)}"
 
 
-def _tell_branches(health: Diagnosis, groups: Sequence[Sequence[int]], log_density: np.ndarray) -> None:
+def _tell_branches(
+    health: Diagnosis,
+    groups: Sequence[Sequence[int]],
+    names: Sequence[str],
+    functionals: np.ndarray,
+    equations: np.ndarray,
+    log_density: np.ndarray,
+) -> None:
     health.branches = tuple(tuple(group) for group in groups)
-    found = " and ".join(f"{_chains(g)} (mean log density {log_density[list(g)].mean():.0f})" for g in groups)
-    health.worsen(
-        "bad",
-        f"the chains are on {len(groups)} different solutions: {found}; which is how probable they cannot say",
-        "look at each alone, with result.only(chains), or add sensors that tell them apart",
-    )
+    total = sum(len(group) for group in groups)
+    first = functionals[list(groups[0])]
+    for group in groups[1:]:
+        where = difference(names, functionals[list(group)], first, equations)
+        densities = " against ".join(f"{log_density[list(g)].mean():.0f}" for g in (group, groups[0]))
+        health.worsen(
+            "bad",
+            f"{len(group)} of {total} chains hold another solution ({_chains(group)}): they differ most in {where}; "
+            f"mean log density {densities}; how probable each is, chains cannot say",
+            "bp.SMC(), which weighs them; result.modes(), for each alone; or sensors that tell them apart",
+        )
+
+
+def difference(names: Sequence[str], one: np.ndarray, other: np.ndarray, equations: np.ndarray) -> str:
+    """Where two groups of draws, (..., draws, functionals), differ most, in words: 'u at x=0.5 (1.2 against -0.3)'.
+
+    A field's values at all its points have one scale, so that it is where the field differs most.
+    """
+    means = [np.asarray(part, float).reshape(-1, len(names)).mean(axis=0) for part in (one, other)]
+    apart = np.abs(means[0] - means[1])
+    owners = np.array([name.split(" at ")[0] for name in names])
+    spread = [np.asarray(part, float).reshape(-1, len(names)).std(axis=0) for part in (one, other)]
+    size = np.max([*np.abs(means), *spread], axis=0)
+    scale = np.array([size[owners == owner].max() for owner in owners])
+    i = int(np.argmax(np.where(equations, -1.0, apart / np.maximum(scale, np.finfo(float).tiny))))
+    return f"{names[i]} ({means[0][i]:.3g} against {means[1][i]:.3g})"
 
 
 def _judge_convergence(
@@ -276,6 +312,55 @@ def _judge_sampler(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
     if np.any(collapsed):
         chain = int(np.argmin(steps))
         health.worsen("bad", f"the step size of chain {chain} collapsed to {steps[chain]:.1e}", WARM)
+
+
+# --- populations of particles ---
+
+POPULATION_RHAT, POPULATION_BAD_RHAT = 1.05, 1.3  # between populations
+EVIDENCE_SPREAD, EVIDENCE_BAD_SPREAD = 0.5, 2.0  # sd of log evidences: by so much are probabilities of solutions off
+FEWEST_ANCESTORS = 5
+LARGER = "more particles, or more moves of each (num_moves)"
+
+
+def diagnose_particles(
+    names: Sequence[str],
+    functionals: np.ndarray,
+    stats: dict[str, np.ndarray],
+    history: dict[str, np.ndarray],
+    equations: np.ndarray,
+) -> Diagnosis:
+    """Judge populations of sequential Monte Carlo, (populations, particles, ...), by how they agree."""
+    health = Diagnosis("good", [], [])
+    _judge_finite(health, functionals)
+    populations = functionals.shape[0]
+    reached = np.nanmax(history["weight"], axis=1)
+    if np.any(reached < 1.0):
+        health.worsen(
+            "bad", f"the likelihood came to {reached.min():.2g} of its strength only: the posterior is not reached",
+            "more steps (most_steps), or a lower share",
+        )  # fmt: skip
+    if populations == 1:
+        health.worsen("care", "a single population cannot show how far its probabilities are off", "chains=4")
+        return health
+    ancestors = min(len(np.unique(row)) for row in stats["ancestor"])
+    if ancestors < FEWEST_ANCESTORS:
+        health.worsen("care", f"all particles of a population stem from {ancestors} of the prior's draws", LARGER)
+    evidence = stats["log_evidence"][:, 0].astype(float)
+    spread = float(np.std(evidence, ddof=1))
+    if spread > EVIDENCE_SPREAD:
+        verdict = "bad" if spread > EVIDENCE_BAD_SPREAD else "care"
+        health.worsen(verdict, f"populations disagree about the evidence: its log has an sd of {spread:.1f}", LARGER)
+    if np.all(np.isfinite(functionals)):
+        read = ~equations
+        rhat = rhat_of(functionals[..., read])
+        i = int(np.argmax(rhat))
+        if rhat[i] > POPULATION_RHAT:
+            verdict = "bad" if rhat[i] > POPULATION_BAD_RHAT else "care"
+            name = np.array(names)[read][i]
+            health.worsen(verdict, f"populations disagree: R-hat of {name} is {rhat[i]:.2f}", LARGER)
+    if not health.reasons:
+        health.reasons.append(f"{populations} populations agree; log evidence {evidence.mean():.1f} ± {spread:.1f}")
+    return health
 
 
 # --- fits: approximations with a density, networks with dropout, single solutions ---

@@ -4,21 +4,30 @@ A model that cannot explain its data still has a posterior, as smooth and narrow
 readings: how far each lies from what the others lead one to expect, and how far they scatter altogether.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
+from jax import Array
 from scipy.special import chdtrc, ndtr, ndtri, stdtr
 
-from bpinn.diagnostics import statistics
+from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis, statistics
 from bpinn.errors import InputError
-from bpinn.located import Located
+from bpinn.posterior import Model
 from bpinn.problem import Readings
+from bpinn.quantities import StoredFunction
 from bpinn.result import Result
 
 MOST_DRAWS = 1000
+AT_ONCE = 25  # draws whose readings are computed together
 FAMILY = 0.05  # probability that any reading at all is called surprising where all is well
 SCATTER_LOW, SCATTER_HIGH = 0.005, 0.995
 FARTHEST = 30.0  # standard deviations beyond which a probability cannot be told from zero
+# For a verdict on the whole run less may be alarming where all is well.
+HEALTH_FAMILY, HEALTH_SCATTER, HOPELESS_SCATTER = 0.005, 0.001, 1e-6
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,10 @@ class Check:
 
         The probability that there is any where all is well is one in twenty, however many readings there are.
         """
-        limit = FAMILY / sum(len(group.p) for group in self.groups)
+        return self._rarer(FAMILY)
+
+    def _rarer(self, probability: float) -> list[tuple[str, int]]:
+        limit = probability / sum(len(group.p) for group in self.groups)
         found = [(group.p[i], group.name, int(i)) for group in self.groups for i in np.flatnonzero(group.p < limit)]
         return [(name, i) for _, name, i in sorted(found)]
 
@@ -116,13 +128,27 @@ def check(result: Result) -> Check:
     if result.method.estimate == "point":
         raise InputError("predictive.check: a single solution has no posterior to compare readings with")
     result = result.thinned(MOST_DRAWS)
-    return Check(tuple(_check_group(result, readings) for readings in result.problem.readings))
+    return _compared(result, _expected(result, result.z))
 
 
-def _check_group(result: Result, readings: Readings) -> SensorFit:
-    located = Located.of_readings(result.problem, readings)
-    flat = result.z.reshape(-1, result.z.shape[-1])
-    expected = np.concatenate([located.evaluate(flat, part) for part in located.slices()], axis=1).astype(float)
+@partial(jax.jit, static_argnames="model")
+def _predicted(model: Model, z: Array, data: Any) -> list[Array]:
+    return jax.lax.map(partial(model.predicted, data=data), z, batch_size=AT_ONCE)
+
+
+def _expected(result: Result, z: np.ndarray) -> list[np.ndarray]:
+    """What readings would be without noise, (draws, readings) for each group of sensors."""
+    posterior = result.posterior
+    flat = z.reshape(-1, z.shape[-1])
+    return [np.asarray(values, float) for values in _predicted(posterior.model, flat, posterior.data)]
+
+
+def _compared(result: Result, expected: Sequence[np.ndarray]) -> Check:
+    pairs = zip(result.problem.readings, expected, strict=True)
+    return Check(tuple(_check_group(result, readings, values) for readings, values in pairs))
+
+
+def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> SensorFit:
     if readings.noise_name is None:
         sigma = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
     else:
@@ -169,3 +195,94 @@ def _without_itself(log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         if np.all(np.isfinite(smoothed)):
             weights[:, i], khat[i] = np.exp(smoothed - np.logaddexp.reduce(smoothed)), float(found)
     return weights, khat
+
+
+# --- what it says of the health of a run ---
+
+UNDEFINED = 0.01  # share of the prior's draws
+AS_WIDE, WIDE, TIED = 0.9, 0.5, 0.95  # of an unknown's prior, in spread; and a correlation
+NOISE_ADVICE = "check the equations and their units; or let the noise be inferred, with a prior for it"
+
+
+def judge(result: Result, health: Diagnosis) -> None:
+    """Add to a diagnosis whether the readings fit, whether they say anything of the unknowns, and whether the
+    equations are defined where the prior is. Of a result from a file without its equations what was found before."""
+    fewer = result.thinned(MOST_DRAWS)
+    far = health.khat is not None and health.verdict == "bad"  # readings then say nothing of the model
+    if far or not np.all(np.isfinite(fewer.z)):
+        return
+    if any(isinstance(leg.equation.function, StoredFunction) for r in result.problem.readings for leg in r.legs):
+        for told in result.readings_noted:
+            health.note(*told)
+        return
+    if result.problem.readings:
+        count = fewer.z.shape[0] * fewer.z.shape[1]  # as many as of the posterior, so that one program serves both
+        prior = np.asarray(result.posterior.sample_prior(jax.random.key(0), count))
+        _judge_defined(health, _expected(result, prior))
+        expected = _expected(fewer, fewer.z)
+        if all(np.all(np.isfinite(values)) for values in expected):
+            health.check = _compared(fewer, expected)
+            _judge_readings(health, health.check)
+    _judge_unknowns(health, fewer)
+
+
+def _judge_defined(health: Diagnosis, expected: Sequence[np.ndarray]) -> None:
+    share = float(np.mean(np.any([np.any(np.isnan(values), axis=1) for values in expected], axis=0)))
+    if share > UNDEFINED:
+        health.note(
+            "care",
+            f"the equations are not defined (NaN) at {share:.0%} of the prior's draws, which are left out",
+            "a prior that keeps logarithms, roots and quotients defined, such as LogNormal for what must be positive",
+        )
+
+
+def _judge_readings(health: Diagnosis, check: Check) -> None:
+    for group in check.groups:
+        if group.scatter < HEALTH_SCATTER:
+            verdict = "bad" if group.scatter < HOPELESS_SCATTER else "care"
+            reason = (
+                f"the readings of {group.name} do not fit: they scatter more about the model than their noise allows"
+            )
+            health.note(verdict, f"{reason} (p = {group.scatter:.1g})", NOISE_ADVICE)
+        elif group.scatter > 1 - HEALTH_SCATTER and np.ptp(group.values) > 0:  # else it is a condition, and exact
+            reason = f"the readings of {group.name} scatter less than their stated noise (p = {group.scatter:.4f})"
+            health.note("care", reason, "a smaller noise: as it is stated, error bars are wider than need be")
+    far = check._rarer(HEALTH_FAMILY)
+    by_name = {group.name: group for group in check.groups}
+    if far:
+        name, i = far[0]
+        group = by_name[name]
+        more = f", and {len(far) - 1} more" if len(far) > 1 else ""
+        health.note(
+            "care",
+            f"the reading of {name} at {group.place(i)} is {abs(group.score[i]):.1f} sd from what all others lead one "
+            f"to expect{more}",
+            "check these readings; or likelihood='student_t', which outliers do not pull at",
+        )
+
+
+def _judge_unknowns(health: Diagnosis, result: Result) -> None:
+    """Unknowns that are as uncertain as before, or that only together are not."""
+    parameters = result.posterior.model.parameters
+    scale = parameters.prior_location_scale[1]
+    columns = {s.name: parameters.slices[s.name] for s in parameters.scalars if s.name in result.problem.unknowns}
+    flat = result.z.reshape(-1, result.z.shape[-1])
+    if len(flat) < FEWEST_DRAWS:
+        return
+    names, values = [], []
+    for name, part in columns.items():
+        size = part.stop - part.start
+        names += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
+        values += [flat[:, i] / scale[i] for i in range(part.start, part.stop)]
+    spread = [0.5 * float(np.subtract(*np.quantile(v, [0.8413, 0.1587]))) for v in values]
+    more = "sensors of what it acts on, or a narrower prior"
+    for name, width in zip(names, spread, strict=True):
+        if width > AS_WIDE:
+            health.note("care", f"the readings say next to nothing of {name}: it is as uncertain as its prior", more)
+    for i in range(len(names)):
+        for j in range(i):
+            if min(spread[i], spread[j]) > WIDE and max(spread[i], spread[j]) <= AS_WIDE:
+                tied = float(np.corrcoef(values[i], values[j])[0, 1])
+                if abs(tied) > TIED:
+                    reason = f"the readings can hardly tell {names[j]} and {names[i]} apart (correlation {tied:.2f})"
+                    health.note("care", reason, more)

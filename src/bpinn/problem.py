@@ -210,7 +210,7 @@ class Problem:
         if values.size == 0:
             raise InputError(f"{where}: no readings; leave these sensors out, or give at least one point")
         at = {c: np.broadcast_to(a, values.shape) for c, a in at.items()}
-        if sensors.likelihood not in LIKELIHOODS:
+        if not isinstance(sensors.likelihood, str) or sensors.likelihood not in LIKELIHOODS:
             raise InputError(f"{where}: likelihood {sensors.likelihood!r} is not known; use 'normal' or 'student_t'")
         if not isinstance(sensors.dof, int | float) or not 0 < sensors.dof < np.inf:
             raise InputError(f"{where}: dof must be a positive number, got {sensors.dof!r}")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.errors import InputError
 from bpinn.fields.activations import SOFTPLUS, MultiIndex, closure, compose
 
 Bounds = tuple[tuple[float, float], ...]
@@ -39,8 +40,14 @@ class Field(ABC):
 
     def _normalise_inputs(self) -> None:
         """``inputs`` as a tuple, also when a single name was given."""
+        kind = type(self).__name__
         if self.inputs is not None:
-            object.__setattr__(self, "inputs", (self.inputs,) if isinstance(self.inputs, str) else tuple(self.inputs))
+            names = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
+            if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+                raise InputError(f"{kind}: inputs must be names of coordinates, as ('x', 't'), got {self.inputs!r}")
+            object.__setattr__(self, "inputs", tuple(names))
+        if not isinstance(self.positive, bool):
+            raise InputError(f"{kind}: positive must be True or False, got {self.positive!r}")
 
     def check(self, bounds: Bounds) -> None:  # noqa: B027
         """Raise `InputError` if the field cannot live on these bounds."""

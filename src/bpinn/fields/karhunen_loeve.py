@@ -54,14 +54,10 @@ class KarhunenLoeve(Field):
                 raise InputError(f"KarhunenLoeve: kernel must be such as bp.Exponential(length=0.25), got {kernel!r}")
         if not isinstance(self.terms, int) or isinstance(self.terms, bool) or not 1 <= self.terms <= 2000:
             raise InputError(f"KarhunenLoeve: terms must be a whole number from 1 to 2000, got {self.terms!r}")
-        if not callable(self.mean) and not (isinstance(self.mean, int | float) and np.isfinite(self.mean)):
+        if not callable(self.mean) and not (isinstance(self.mean, int | float) and abs(self.mean) < np.inf):
             raise InputError(f"KarhunenLoeve: mean must be a number or a function of the inputs, got {self.mean!r}")
         if self.interval is not None:
-            pairs: Any = self.interval if np.ndim(self.interval[0]) else (self.interval,)
-            for pair in pairs:
-                if len(pair) != 2 or not all(np.isfinite(pair)) or not pair[0] < pair[1]:
-                    raise InputError(f"KarhunenLoeve: interval must be (low, high) with low < high, got {pair!r}")
-            object.__setattr__(self, "interval", tuple((float(low), float(high)) for low, high in pairs))
+            object.__setattr__(self, "interval", _pairs(self.interval))
 
     def check(self, bounds: Bounds) -> None:
         intervals = self._intervals(bounds)
@@ -116,6 +112,18 @@ class KarhunenLoeve(Field):
         rows = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
         streams = iter(jax.lax.split(prepared["basis"] @ theta + prepared["mean"], rows))
         return [{index: next(streams) for index in indices} for indices in wanted.requests]
+
+
+def _pairs(interval: Any) -> tuple[tuple[float, float], ...]:
+    """One pair (low, high), or one for each input, as pairs."""
+    try:
+        pairs = np.atleast_2d(np.asarray(interval, float))
+        right = np.ndim(interval) in (1, 2) and pairs.shape[1] == 2 and np.all(np.isfinite(pairs))
+    except (TypeError, ValueError):
+        right = False
+    if not right or not np.all(pairs[:, 0] < pairs[:, 1]):
+        raise InputError(f"KarhunenLoeve: interval must be (low, high) with low < high, got {interval!r}")
+    return tuple((float(low), float(high)) for low, high in pairs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,11 @@ class MLP(Field):
     scale_inputs: bool = False
 
     def __post_init__(self) -> None:
-        hidden = (self.hidden,) if isinstance(self.hidden, int | np.integer) else tuple(self.hidden)
+        hidden = (self.hidden,) if isinstance(self.hidden, int | np.integer) else self.hidden
+        if not isinstance(hidden, tuple | list | np.ndarray) or np.ndim(np.asarray(hidden, object)) != 1:
+            raise InputError(f"MLP: hidden must be widths of layers, such as (50, 50), got {self.hidden!r}")
+        if not isinstance(self.scale_inputs, bool):
+            raise InputError(f"MLP: scale_inputs must be True or False, got {self.scale_inputs!r}")
         for width in hidden:
             if not isinstance(width, int | np.integer) or isinstance(width, bool) or width < 1:
                 raise InputError(f"MLP: hidden widths must be positive whole numbers, got {self.hidden!r}")

@@ -1,0 +1,63 @@
+"""Faults put into real runs, each of which the verdict must name; and healthy runs, which it must leave alone."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bpinn as bp
+
+SOURCE = Path(__file__).parent.parent / "verification" / "faults.py"
+spec = importlib.util.spec_from_file_location("faults", SOURCE)
+faults = sys.modules["faults"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(faults)
+
+
+def health(made, method=None, seed=0):
+    return bp.infer(made, method or bp.HMC(), seed=seed, progress=False).diagnose()
+
+
+def test_healthy_runs_are_good():
+    """False alarms are to be below two in a hundred: among eight, two have a probability of one in a hundred."""
+    found = [faults.HEALTHY.health(seed) for seed in range(8)]
+    assert sum(h.verdict != "good" for h in found) <= 1, [str(h) for h in found if h.verdict != "good"]
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+def test_each_fault_is_named_with_what_to_do(fault):
+    found = fault.health(0)
+    assert fault.is_named(found), found
+
+
+def test_outliers_under_the_likelihood_for_them_are_no_fault():
+    def change(u, f):
+        return u + np.where(np.arange(len(u)) == 4, 8 * faults.NOISE, 0.0), f
+
+    assert health(faults.problem(change=change)).verdict != "good"
+    found = health(faults.problem(change=change, likelihood="student_t", dof=4.0))
+    assert found.verdict == "good", found
+
+
+def test_exact_conditions_with_a_tolerance_are_no_fault():
+    """Values that are all the same are a condition rather than readings: they may scatter as little as they like."""
+    made = faults.problem()
+    sensors = {**made.sensors, "g": bp.Sensors(lambda u_xx, u: 36 * u + u_xx, {"x": faults.X_F}, 0.0, 20.0)}
+    made = bp.Problem(made.domain, made.fields, sensors, made.unknowns)
+    assert health(made).verdict == "good"
+
+
+def test_the_check_of_readings_is_kept_with_the_verdict():
+    method = bp.VI(family="full-rank", num_steps=2000, init_steps=2000)
+    result = bp.infer(faults.problem(), method, seed=0, progress=False)
+    assert [group.name for group in result.diagnose().check.groups] == ["u", "f"]
+    assert result.diagnose().check.fits
+
+
+def test_what_was_found_of_readings_goes_with_a_file(tmp_path):
+    """Without the equations it cannot be found again."""
+    result = bp.infer(faults.problem(change=faults.outlier), bp.HMC(), seed=0, progress=False)
+    again = bp.load(result.save(tmp_path / "r.npz"))
+    assert again.diagnose().reasons == result.diagnose().reasons
+    assert again.diagnose().verdict == result.diagnose().verdict != "good"
