@@ -1,0 +1,110 @@
+"""What goes wrong around a run: memory, the clock, Ctrl-C in every phase. A sentence, and nothing complete is lost."""
+
+import datetime
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from jax.errors import JaxRuntimeError
+
+import bpinn as bp
+from bpinn import folders, sampling
+
+X = np.linspace(0.0, 1.0, 5)
+PROBLEM = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, {"u": bp.Sensors("u", {"x": X}, X, 0.1)})
+METHOD = bp.HMC(num_warmup=60, num_draws=200, num_leapfrog=3, chains=2)
+
+
+def infer(**options):
+    return bp.infer(PROBLEM, METHOD, seed=0, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return infer()
+
+
+def failing_after(blocks, error):
+    """A block that fails after so many that do not."""
+    right, count = sampling._block, [0]
+
+    def block(*args, **kwargs):
+        count[0] += 1
+        if count[0] > blocks:
+            raise error
+        return right(*args, **kwargs)
+
+    return block
+
+
+@pytest.mark.parametrize("error", [MemoryError(), JaxRuntimeError("RESOURCE_EXHAUSTED: allocating 9 bytes")])
+def test_out_of_memory_is_said_and_what_is_done_is_kept(error, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "BLOCK_STEPS", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampling, "_block", failing_after(9, error))
+        with pytest.raises(bp.InputError, match=r"out of memory; .*the blocks that are done are kept"):
+            infer(out=tmp_path / "run", cores=1)
+    assert list((tmp_path / "run").rglob("0*.npz"))
+    np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
+
+
+def test_other_errors_of_the_machine_are_not_taken_for_it(monkeypatch):
+    monkeypatch.setattr(sampling, "_block", failing_after(1, JaxRuntimeError("INTERNAL: something else")))
+    with pytest.raises(JaxRuntimeError, match="something else"):
+        infer()
+
+
+def test_the_clock_may_go_backwards(whole, tmp_path, monkeypatch):
+    """Only logs and manifests say what time it is."""
+
+    class Past(datetime.datetime):
+        year_now = 2030
+
+        @classmethod
+        def now(cls, tz=None):
+            cls.year_now -= 1
+            return cls(cls.year_now, 1, 1)
+
+    monkeypatch.setattr(folders.datetime, "datetime", Past)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
+    np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2, 4, 7, 11])
+def test_ctrl_c_in_every_phase_and_on(blocks, whole, tmp_path, monkeypatch):
+    """While compiling, in warm-up, among the draws: going on gives the draws of a run that never stopped."""
+    monkeypatch.setattr(sampling, "BLOCK_STEPS", 30)
+    with monkeypatch.context() as patch:
+        right, count = sampling._block, [0]
+
+        def block(*args, **kwargs):
+            count[0] += 1
+            if count[0] == blocks + 1:
+                signal.raise_signal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else (
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                )
+            return right(*args, **kwargs)
+
+        patch.setattr(sampling, "_block", block)
+        try:
+            stopped = infer(out=tmp_path / "run", cores=1)
+        except KeyboardInterrupt:
+            stopped = None
+    if stopped is not None and stopped.interrupted:
+        done = stopped.z.shape[1]
+        np.testing.assert_array_equal(stopped.z, whole.z[:, :done])
+    np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
+
+
+def test_ctrl_c_while_the_result_is_saved(whole, tmp_path, monkeypatch):
+    """The file is there whole or not at all; the draws are on the disk already."""
+    with monkeypatch.context() as patch:
+        patch.setattr("bpinn.checkpoint.os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            whole.save(tmp_path / "result.npz")
+    assert not list(tmp_path.iterdir())
+    whole.save(tmp_path / "result.npz")
+    np.testing.assert_array_equal(bp.load(tmp_path / "result.npz").z, whole.z)
