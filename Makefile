@@ -34,8 +34,16 @@ format: $(READY)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+# What is done is kept in verification/work, and the same command goes on; 3 is how it ends where a posterior is wrong.
 verify: $(READY)
-	@echo "== Running the longer statistical checks"
+	@echo "== Simulating, to see whether posteriors are right (an hour)"
+	@$(BIN)/python verification/run.py
+	@for fault in likelihood jacobian; do \
+		echo "== Putting a mistake into the $$fault, which must be found"; \
+		$(BIN)/python verification/run.py --fault $$fault; test $$? -eq 3 || exit 1; \
+	done
+	@$(BIN)/python verification/write_trust.py
+	@echo "== Running the longer tests"
 	@$(BIN)/python -m pytest -m slow
 
 # BENCH=--resume goes on with an interrupted run; BENCH="--only bpinn tfp_xla" compares some.

@@ -1,0 +1,299 @@
+"""Is every posterior right? Evidence by simulation and by long reference runs, for docs/trust.md.
+
+    python verification/run.py [--only sbc health coverage references] [--simulations 200] [--fault likelihood]
+
+Each simulation and run is kept in verification/work when it is done; the same command goes on from there. It ends with
+an error when a sampler's posterior is wrong. With --fault a mistake is put into the program first, which must be found:
+"likelihood" takes noises for 10% larger than they are, "jacobian" leaves out that of constrained unknowns.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from faults import FAULTS as ILLNESSES
+from faults import HEALTHY
+from problems import PROBLEMS
+
+import bpinn as bp
+from bpinn.calibration import Calibration
+from bpinn.diagnostics import ess_of, rhat_of
+from bpinn.parameters import Scalar
+from bpinn.posterior import Model, equations_among
+
+HERE = Path(__file__).parent
+WRONG = 3  # exit code
+LEVEL = 0.05
+CERTAIN = 1e-3  # probability, after correction for the number of quantities, below which a posterior is called wrong
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method on one of the problems; ``exact`` ones must be calibrated, others are reported."""
+
+    problem: str
+    label: str
+    method: bp.Method
+    exact: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem}-{self.label.lower().replace(' ', '-')}"
+
+
+CASES = [
+    *(Case(letter, "HMC", bp.HMC(), True) for letter in PROBLEMS),
+    Case("a", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
+    Case("a", "VI mean-field", bp.VI(init_steps=5000, num_steps=5000)),
+    Case("b", "VI mean-field", bp.VI(init_steps=5000, num_steps=5000)),
+    Case("c", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
+    Case("d", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
+    Case("a", "flow", bp.Flow(num_steps=3000)),
+    Case("b", "dropout 5%", bp.Dropout(rate=0.05, num_steps=10_000, num_draws=500, last=500)),
+]
+
+
+# --- mistakes, to see that they are found ---
+
+
+def break_likelihood() -> None:
+    right = Model.data_of
+
+    def wrong(self: Model, problem: bp.Problem) -> dict[str, Any]:
+        data = right(self, problem)
+        return data | {"precision": [None if p is None else p / 1.1 for p in data["precision"]]}
+
+    Model.data_of = wrong  # type: ignore[method-assign]
+
+
+def break_jacobian() -> None:
+    Scalar.log_prior = lambda self, z: jnp.sum(self.prior.log_prob(self.constrain(z)))  # type: ignore[method-assign]
+
+
+FAULTS = {"likelihood": ("a", break_likelihood), "jacobian": ("c", break_jacobian)}
+
+
+# --- calibration ---
+
+
+def calibrate(case: Case, simulations: int, folder: Path) -> dict[str, Any]:
+    began = time.perf_counter()
+    found = bp.calibration.sbc(
+        PROBLEMS[case.problem](), case.method, simulations=simulations, out=folder, progress=False
+    )
+    return judged(case, found) | {"seconds": time.perf_counter() - began}
+
+
+def judged(case: Case, found: Calibration) -> dict[str, Any]:
+    """What came of it: evidence against uniform ranks of each quantity, coverage, and verdicts."""
+    evidence = {name: found.evidence(name) for name in found.names}
+    worst = min(evidence, key=lambda name: evidence[name])
+    return {
+        "problem": case.problem,
+        "label": case.label,
+        "exact": case.exact,
+        "simulations": found.simulations,
+        "evidence": evidence,
+        "outside": sum(p < LEVEL for p in evidence.values()),
+        "worst": worst,
+        "corrected": min(1.0, evidence[worst] * len(evidence)),
+        "coverage": {
+            name: {str(p): list(vars(found.coverage(p, columns)).values())[1:] for p in (0.5, 0.8, 0.95)}
+            for name, columns in {"all": None, **{n: [n] for n in found.names}}.items()
+        },
+        "bias": dict(zip(found.names, found.bias.tolist(), strict=True)),
+        "contraction": dict(zip(found.names, found.contraction.tolist(), strict=True)),
+        "verdicts": {v: found.verdicts.count(v) for v in ("good", "care", "bad")},
+    }
+
+
+def is_wrong(row: dict[str, Any]) -> bool:
+    """The smallest of the simulated probabilities cannot be below one in their number, so that zero is that."""
+    return row["corrected"] < CERTAIN
+
+
+def told(row: dict[str, Any]) -> str:
+    shares = ", ".join(f"{p}: {row['coverage']['all'][p][0]:.0%}" for p in ("0.5", "0.8", "0.95"))
+    return (
+        f"({row['problem']}) {row['label']}: {row['outside']} of {len(row['evidence'])} quantities outside of their "
+        f"95% bands, worst {row['worst']} (p = {row['corrected']:.3f} after correction); coverage {shares}; "
+        f"verdicts {row['verdicts']}; {row['seconds']:.0f} s"
+    )
+
+
+# --- health ---
+
+
+def count_named(seeds: int, folder: Path) -> list[dict[str, Any]]:
+    """In how many data sets each fault is named, and healthy runs are called good."""
+    rows = []
+    for fault in [HEALTHY, *ILLNESSES]:
+        path = folder / f"{fault.name.replace(' ', '-')}-{seeds}.json"
+        if not path.exists():
+            found = [fault.health(seed) for seed in range(seeds)]
+            named = sum(h.verdict == "good" if fault is HEALTHY else fault.is_named(h) for h in found)
+            verdicts = [h.verdict for h in found]
+            write(path, {"fault": fault.name, "named": named, "of": seeds, "verdicts": {v: verdicts.count(v) for v in
+                         ("good", "care", "bad")}, "advice": fault.advice})  # fmt: skip
+        rows.append(json.loads(path.read_text()))
+    return rows
+
+
+# --- the paper's truths ---
+
+
+def cover(noise: float, seeds: int, folder: Path) -> dict[str, Any]:
+    """How often the 2-sd interval of k, and bands of u, hold the paper's own truth over data sets."""
+    rows = []
+    for seed in range(seeds):
+        path = folder / f"inverse-1d-{noise:g}-{seed}.json"
+        if not path.exists():
+            paper = bp.paper.inverse_reaction_1d(noise=noise, seed=seed)
+            result = bp.infer(paper.problem, seed=seed, progress=False)
+            k, at = result.draws("k"), paper.problem.grid()
+            band, truth = result.predict("u", at), paper.truth.functions["u"](**at)
+            held = {}
+            for p in (0.5, 0.8, 0.95):
+                low, high = np.quantile(k, [0.5 - p / 2, 0.5 + p / 2])
+                low_u, high_u = band.interval(p)
+                held[str(p)] = [bool(low <= 0.7 <= high), float(np.mean((low_u <= truth) & (truth <= high_u)))]
+            write(path, {"held": held, "sd": float(k.std()), "verdict": result.diagnose().verdict})
+        rows.append(json.loads(path.read_text()))
+    return {
+        "noise": noise,
+        "seeds": seeds,
+        "k": {p: sum(row["held"][p][0] for row in rows) for p in rows[0]["held"]},
+        "u": {p: float(np.mean([row["held"][p][1] for row in rows])) for p in rows[0]["held"]},
+        "good": sum(row["verdict"] == "good" for row in rows),
+    }
+
+
+# --- long runs ---
+
+REFERENCES = {
+    "regression": (bp.paper.regression, (0.1,)),
+    "poisson-1d": (bp.paper.poisson_1d, (0.01, 0.1)),
+    "nonlinear-1d": (bp.paper.nonlinear_1d, (0.01, 0.1)),
+    "inverse-1d": (bp.paper.inverse_reaction_1d, (0.01, 0.1)),
+}
+LONG = {"HMC": bp.HMC(num_draws=8000), "NUTS": bp.NUTS(num_draws=2000)}
+DEFAULTS = {"HMC": bp.HMC(), "NUTS": bp.NUTS()}
+
+
+def moments(name: str, noise: float, label: str, method: bp.Method, seed: int, folder: Path) -> dict[str, Any]:
+    """Means and sds of all fields and unknowns that are monitored, with how well they are known."""
+    path = folder / f"{name}-{noise:g}-{label}-{seed}.json"
+    if not path.exists():
+        problem = REFERENCES[name][0](noise=noise, seed=0).problem
+        began = time.perf_counter()
+        unfinished = folder / "runs" / path.stem
+        result = bp.infer(problem, method, seed=seed, progress=False, out=unfinished)
+        read = ~equations_among(problem)
+        draws = result.functionals[..., read].astype(float)
+        write(path, {
+            "names": [n for n, r in zip(result.functional_names, read, strict=True) if r],
+            "mean": draws.mean(axis=(0, 1)).tolist(), "sd": draws.std(axis=(0, 1)).tolist(),
+            "ess": float(ess_of(draws).min()), "rhat": float(rhat_of(draws).max()),
+            "verdict": result.diagnose().verdict, "seconds": time.perf_counter() - began,
+        })  # fmt: skip
+        shutil.rmtree(unfinished)  # some hundred megabytes of draws
+    return json.loads(path.read_text())
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> tuple[float, float]:
+    """Largest distance of means in sds of the second, and of the ratio of sds from one."""
+    mean, sd = (np.array([row[key] for row in (one, other)]) for key in ("mean", "sd"))
+    return float(np.max(np.abs(mean[0] - mean[1]) / sd[1])), float(np.max(np.abs(sd[0] / sd[1] - 1)))
+
+
+def refer(folder: Path) -> Iterator[dict[str, Any]]:
+    for name, (_, noises) in REFERENCES.items():
+        for noise in noises:
+            long = {label: moments(name, noise, f"long-{label}", m, 100, folder) for label, m in LONG.items()}
+            row: dict[str, Any] = {"problem": name, "noise": noise, "long": long}
+            row["samplers_apart"] = apart(long["NUTS"], long["HMC"])
+            row["default"] = {}
+            for label, method in DEFAULTS.items():
+                short = moments(name, noise, label, method, 1, folder)
+                row["default"][label] = {**{k: short[k] for k in ("ess", "rhat", "verdict", "seconds")}}
+                row["default"][label]["apart"] = apart(short, long["HMC"])
+            yield row
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("sbc", "health", "coverage", "references")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="of sbc; all unless given")
+    parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=20, help="data sets for health and coverage")
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--work", type=Path, default=HERE / "work")
+    parser.add_argument("--results", type=Path, default=HERE / "results.json")
+    given = parser.parse_args()
+    results = json.loads(given.results.read_text()) if given.results.exists() else {}
+    wrong: list[str] = []
+    cases = [case for case in CASES if given.cases is None or case.name in given.cases]
+    if given.fault:
+        letter, fault = FAULTS[given.fault]
+        fault()
+        cases = [Case(letter, "HMC", bp.HMC(), True)]
+    if "sbc" in given.only or given.fault:
+        for case in cases:
+            folder = given.work / (f"{case.name}-{given.fault}" if given.fault else case.name)
+            row = calibrate(case, given.simulations, folder)
+            kind = "faults" if given.fault else "sbc"
+            results.setdefault(kind, {})[given.fault or case.name] = row
+            write(given.results, results)
+            print(told(row), flush=True)
+            wrong += [f"({case.problem}) {case.label}"] if case.exact and is_wrong(row) else []
+    if "health" in given.only and not given.fault:
+        results["health"] = count_named(given.seeds, given.work / "health")
+        write(given.results, results)
+        for row in results["health"]:
+            print(f"{row['fault']}: named in {row['named']} of {row['of']}, {row['verdicts']}", flush=True)
+        wrong += [f"{row['fault']} is not named" for row in results["health"] if row["named"] < 0.9 * row["of"]]
+    if "coverage" in given.only and not given.fault:
+        results["coverage"] = [cover(noise, given.seeds, given.work / "coverage") for noise in (0.01, 0.1)]
+        write(given.results, results)
+        print(results["coverage"], flush=True)
+    if "references" in given.only and not given.fault:
+        results["references"] = []
+        for row in refer(given.work / "references"):
+            results["references"].append(row)
+            write(given.results, results)
+            worst = {label: tuple(round(a, 3) for a in short["apart"]) for label, short in row["default"].items()}
+            print(
+                f"{row['problem']} at noise {row['noise']:g}: samplers apart {row['samplers_apart']}, {worst}",
+                flush=True,
+            )
+            wrong += _disagreeing(row)
+    if wrong:
+        print(f"wrong: {'; '.join(wrong)}", file=sys.stderr)
+        sys.exit(WRONG)
+
+
+def _disagreeing(row: dict[str, Any]) -> list[str]:
+    """Two samplers that differ by more than their errors: five standard errors of a mean."""
+    error = np.sqrt(sum(1 / long["ess"] for long in row["long"].values()))
+    return [f"{row['problem']} at {row['noise']:g}: samplers disagree"] if row["samplers_apart"][0] > 5 * error else []
+
+
+if __name__ == "__main__":
+    main()

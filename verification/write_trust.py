@@ -1,0 +1,203 @@
+"""Write docs/trust.md and its figure from verification/results.json and the simulations kept by run.py; runs nothing.
+
+python verification/write_trust.py [--results verification/results.json] [--page docs/trust.md]
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
+from problems import PROBLEMS
+from scipy import stats
+from write_page import prose, table
+
+INTRODUCTION = """
+Error bars are a claim, and this page is the evidence for ours. It is written from `verification/results.json`, which
+`make verify` makes anew; the command ends with an error when a sampler's posterior is wrong.
+"""
+CALIBRATION = """
+Truths are drawn from the prior, readings from the truths, and each data set is inferred as if it were real. Where the
+posterior is right, a truth is like any of its draws: its rank among them is uniform, and a central interval of
+probability p holds it with probability p. Ranks are of every field and equation at points across the domain, of every
+unknown and inferred noise, and of the log likelihood, which sees an error of its scale best. A quantity is outside if
+its ranks leave the band that holds the whole curve of uniform ranks with a probability of 95%: of twenty quantities
+about one does where all is right. "p" is that of the worst quantity, corrected for their number.
+"""
+FAULTS = """
+Would a mistake be found? Two were put in on purpose: noises taken for 10% larger than they are, and the Jacobian of
+constrained unknowns left out. The same simulations must then say that the posterior is wrong.
+"""
+HEALTH = """
+Each fault was put into runs on data sets of a small inverse problem (`verification/faults.py`), and the verdict read:
+"named" counts those in which it gave this reason and this advice. The first row has nothing wrong with it, and is named
+if it is called good. What each check looks at is in [health.md](health.md).
+"""
+COVERAGE = """
+The paper has one truth, so calibration does not promise anything here; it is reported. Of the 1D inverse problem: in
+how many data sets central intervals of k hold the true 0.7 (with what chance would make of it), and on what share of
+the domain bands hold the true u, in the mean.
+"""
+REFERENCES = """
+Long runs of two samplers that have little in common, on the paper's one-dimensional problems: HMC with jittered
+trajectories, and NUTS. Distances are the largest over u at 11 points and k: of means in standard deviations, of
+standard deviations relative. Then the default settings of each against the long run of HMC. An estimate from n
+effective draws is off by 1/√n of a standard deviation by chance alone: by 0.05 for the 400 that are asked for, and the
+worst of twelve by twice that.
+"""
+
+
+def letters() -> list[str]:
+    """What the problems are, from their own words."""
+    return [f"- {' '.join((make.__doc__ or '').split())}" for make in PROBLEMS.values()]
+
+
+def calibration_rows(found: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for row in found.values():
+        shares = [f"{row['coverage']['all'][p][0]:.0%}" for p in ("0.5", "0.8", "0.95")]
+        verdicts = row["verdicts"]
+        worst = max(row["bias"], key=lambda name: abs(row["bias"][name]))
+        rows.append([
+            f"({row['problem']})", row["label"], str(row["simulations"]), f"{row['outside']} of {len(row['evidence'])}",
+            f"{row['corrected']:.3f}", row["worst"], *shares, f"{row['bias'][worst]:+.2f} sd ({worst})",
+            f"{verdicts['good']} / {verdicts['care']} / {verdicts['bad']}", f"{row['seconds']:.0f}",
+        ])  # fmt: skip
+    return rows
+
+
+CALIBRATION_COLUMNS = [
+    "problem", "method", "simulations", "outside", "p", "worst", "in 50%", "in 80%", "in 95%", "largest bias",
+    "good / care / bad", "seconds",
+]  # fmt: skip
+
+
+def coverage_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for row in found:
+        for p, held in row["k"].items():
+            low, high = stats.binom.ppf([0.025, 0.975], row["seeds"], float(p))
+            expected = f"{low:.0f} to {high:.0f}"
+            rows.append(
+                [f"{row['noise']:g}", f"{float(p):.0%}", f"{held} of {row['seeds']}", expected, f"{row['u'][p]:.0%}"]
+            )
+    return rows
+
+
+def reference_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for row in found:
+        long = row["long"]
+        cells = [row["problem"], f"{row['noise']:g}"]
+        cells += [f"{long[s]['ess']:.0f} ({long[s]['rhat']:.4f})" for s in ("HMC", "NUTS")]
+        cells += [f"{row['samplers_apart'][0]:.3f}, {row['samplers_apart'][1]:.1%}"]
+        for label in ("HMC", "NUTS"):
+            short = row["default"][label]
+            cells += [
+                f"{short['apart'][0]:.3f}, {short['apart'][1]:.1%} (ESS {short['ess']:.0f}, {short['seconds']:.0f} s)"
+            ]
+        rows.append(cells)
+    return rows
+
+
+def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
+    """The curves of all ranks less the uniform one, for HMC on each problem."""
+    import matplotlib.pyplot as plt
+
+    shown = [row for row in found.values() if row["exact"] and (work / f"{row['problem']}-hmc").is_dir()]
+    if not shown:
+        return False
+    from bpinn.calibration import Calibration
+    from bpinn.checkpoint import read_arrays
+
+    canvas, axes = plt.subplots(1, len(shown), figsize=(2.7 * len(shown), 2.6), sharey=True, layout="constrained")
+    for axis, row in zip(np.atleast_1d(axes), shown, strict=True):
+        files = [work / f"{row['problem']}-hmc" / f"simulation-{i}.npz" for i in range(row["simulations"])]
+        parts = [read_arrays(file) for file in files]
+        names = tuple(row["evidence"])
+        kept = Calibration(
+            names, np.stack([p["truth"] for p in parts]), np.stack([p["draws"] for p in parts]), ("good",) * len(parts)
+        )
+        points, low, high = kept.band()
+        axis.fill_between(points, low - points, high - points, color="0.85", lw=0, label="95% of uniform ranks")
+        for i, name in enumerate(names):
+            curve = np.mean(kept.pit[:, [i]] <= points, axis=0) - points
+            special = name in ("k", "log likelihood") or name.startswith("noise_")
+            colour = {"k": "#c44e52", "log likelihood": "black"}.get(name, "#dd8452" if special else "#4c72b0")
+            axis.plot(points, curve, color=colour, lw=1.4 if special else 0.6, alpha=1.0 if special else 0.5,
+                      label=name if special else None, zorder=3 if special else 2)  # fmt: skip
+        axis.set_title(f"({row['problem']}) {row['simulations']} simulations", fontsize=9)
+        axis.set_xlabel("rank of the truth", fontsize=8)
+        axis.legend(fontsize=6, frameon=False, loc="lower left")
+        axis.tick_params(labelsize=7)
+    np.atleast_1d(axes)[0].set_ylabel("share below, less uniform", fontsize=8)
+    canvas.savefig(path, dpi=80)
+    plt.close(canvas)
+    return True
+
+
+def page(found: dict[str, Any], work: Path, folder: Path) -> str:
+    lines = ["# Can the error bars be trusted?", "", prose(INTRODUCTION), ""]
+    if "sbc" in found:
+        lines += ["## Calibration", "", prose(CALIBRATION), "", "The problems:", "", *letters(), ""]
+        lines += [table(CALIBRATION_COLUMNS, calibration_rows(found["sbc"])), ""]
+        if figure(found["sbc"], work, folder / "trust.png"):
+            lines += ["![Ranks of the truth among draws of HMC](trust.png)", ""]
+        exact = [row for row in found["sbc"].values() if row["exact"]]
+        alarms = sum(row["verdicts"]["care"] + row["verdicts"]["bad"] for row in exact)
+        total = sum(row["simulations"] for row in exact)
+        told = f"is a false alarm, or a run that has not converged: {alarms} of {total}."
+        lines += [
+            prose(f"All these data sets are right for their models, so a verdict other than good {told}"),
+            "",
+        ]
+    if "faults" in found:
+        lines += ["## Mistakes on purpose", "", prose(FAULTS), ""]
+        rows = [[name, f"({row['problem']})", str(row["simulations"]), f"{row['outside']} of {len(row['evidence'])}",
+                 row["worst"], f"{row['corrected']:.4f}", "yes" if row["corrected"] < 1e-3 else "no"]
+                for name, row in found["faults"].items()]  # fmt: skip
+        lines += [table(["mistake", "problem", "simulations", "outside", "worst", "p", "found"], rows), ""]
+    if "health" in found:
+        lines += ["## Faults that the verdict names", "", prose(HEALTH), ""]
+        rows = [[row["fault"], f"{row['named']} of {row['of']}", *(str(n) for n in row["verdicts"].values()),
+                 row["advice"]] for row in found["health"]]  # fmt: skip
+        lines += [table(["fault", "named", "good", "care", "bad", "advice"], rows), ""]
+    if "coverage" in found:
+        lines += ["## The paper's truth", "", prose(COVERAGE), ""]
+        columns = ["noise", "interval", "k inside", "by chance", "of u inside"]
+        lines += [table(columns, coverage_rows(found["coverage"])), ""]
+    if found.get("references"):
+        lines += ["## Long runs", "", prose(REFERENCES), ""]
+        columns = [
+            "problem",
+            "noise",
+            "HMC, ESS (R-hat)",
+            "NUTS, ESS (R-hat)",
+            "NUTS from HMC",
+            "HMC() from it",
+            "NUTS() from it",
+        ]
+        lines += [table(columns, reference_rows(found["references"])), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=HERE / "results.json")
+    parser.add_argument("--work", type=Path, default=HERE / "work")
+    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "trust.md")
+    given = parser.parse_args()
+    text = page(json.loads(given.results.read_text()), given.work, given.page.parent)
+    given.page.write_text(text)
+    print(f"wrote {given.page}")
+
+
+if __name__ == "__main__":
+    main()
