@@ -77,10 +77,11 @@ class Comparison(Experiment):
     flat: bool = True  # one coordinate
     told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a preset cuts beside the usual
 
-    def method(self, label: str, preset: str) -> Method | GPR:
+    def method(self, label: str, preset: str, noise: float) -> Method | GPR:
         if label == "GPR":
             return GPR(2000 if preset == "tiny" else 100_000)
-        return self.settings[label][preset]
+        chosen = self.settings[label][preset]
+        return chosen if isinstance(chosen, Method) else chosen(noise)
 
     def surrogate(self, label: str, preset: str) -> Field | None:
         chosen = self.surrogates.get(label)
@@ -88,7 +89,7 @@ class Comparison(Experiment):
 
     def cases(self, preset: str, seeds: Sequence[int]) -> list[Case]:
         return [
-            Case(label, self.make, noise, seed, self.method(label, preset), self.surrogate(label, preset))
+            Case(label, self.make, noise, seed, self.method(label, preset, noise), self.surrogate(label, preset))
             for seed in seeds
             for noise in self.noises
             for label in self.methods
