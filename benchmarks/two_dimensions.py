@@ -1,24 +1,25 @@
 """The paper's two problems in two dimensions, with default settings and four chains from independent starts.
 
-    python benchmarks/two_dimensions.py [--noise 0.1 0.01] [--problems inverse_reaction_2d allen_cahn_2d] [--seed 0]
+    python benchmarks/two_dimensions.py [--problems inverse_reaction_2d allen_cahn_2d]
 
-Wanted are R-hat < 1.01 and ESS > 400 for u at 25 points and k, among the chains that are on the same solution. The last
-column is what the run would take with nested jax.grad: the seconds of sampling times the ratio of the two gradients'
-costs, a chain on every core, measured after it.
+Wanted are R-hat < 1.01 and ESS > 400 for u at 25 points and k, among the chains on the truth's solution. The
+runs are those of `bpinn reproduce inverse-2d allen-cahn-2d --preset paper`, from its result.json. The last column is
+what a run would take with nested jax.grad: the seconds of sampling times the ratio of the two gradients' costs, a chain
+on every core.
 """
 
 import argparse
-import time
+import json
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import results
 from gradient import microseconds, nested_log_density, phase, reaction_2d
 
 import bpinn as bp
-from bpinn.diagnostics import branches, ess_of, rhat_of
-from bpinn.posterior import equations_among
+from bpinn.reproduce import RESULT
 
+EXPERIMENTS = {"inverse_reaction_2d": "inverse-2d", "allen_cahn_2d": "allen-cahn-2d"}
 EQUATIONS = {"inverse_reaction_2d": reaction_2d, "allen_cahn_2d": phase}
 COLUMNS = (
     "problem", "noise", "chains", "leapfrog steps", "draws", "R-hat", "ESS", "R-hat of f", "error of u", "k",
@@ -26,48 +27,50 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def run(name: str, noise: float, seed: int) -> list[list[str]]:
-    """A row for each solution that chains are on."""
-    paper = getattr(bp.paper, name)(noise=noise, seed=0)
-    started = time.perf_counter()
-    result = bp.infer(paper.problem, seed=seed)
-    seconds = time.perf_counter() - started
-    costs = microseconds(paper.problem, nested_log_density(paper.problem, EQUATIONS[name]), 100, 9)
+def nested_ratio(name: str) -> float:
+    """What one gradient costs with nested jax.grad, against ours."""
+    problem = getattr(bp.paper, name)(noise=0.1, seed=0).problem
+    costs = microseconds(problem, nested_log_density(problem, EQUATIONS[name]), 100, 9)
     ours, theirs = costs[max(costs)]
-    nested = seconds + (theirs / ours - 1) * (result.seconds["warm-up"] + result.seconds["draws"])
-    equations = equations_among(paper.problem)
-    at = paper.problem.grid()
-    truth = paper.truth["u"](*at.values())
-    rows = []
-    for group in branches(result.functionals, equations):
-        part = result.only(*group)
-        watched, f = part.functionals[..., ~equations], part.functionals[..., equations]
-        error = np.linalg.norm(part.predict("u", at).mean - truth) / np.linalg.norm(truth)
-        k = "-"
-        if "k" in part.names:
-            k = f"{part.draws('k').mean():.4f} ± {part.draws('k').std():.4f}"
-        rows.append([
-            name, noise, ", ".join(map(str, group)), f"{np.median(part.stats['gradients']):.0f}", part.z.shape[1],
-            f"{rhat_of(watched).max():.4f}", f"{ess_of(watched).min():.0f}", f"{rhat_of(f).max():.3f}", f"{error:.1%}",
-            k, part.diagnose().verdict, f"{seconds:.0f}", f"{nested:.0f}",
-        ])  # fmt: skip
-    return [[str(cell) for cell in row] for row in rows]
+    return theirs / ours
+
+
+def cases(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Numbers of HMC at each noise, as in result.json; none if there is no such run."""
+    path = folder / EXPERIMENTS[name] / RESULT
+    found = json.loads(path.read_text()) if path.exists() else {"preset": "", "cases": []}
+    if found["preset"] != "paper":
+        print(f"{name}: to be run first with `bpinn reproduce {EXPERIMENTS[name]} --preset paper --out {folder}`")
+        return []
+    return [case for case in found["cases"] if case["label"] == "HMC" and case["seed"] == 0]
+
+
+def row(name: str, case: dict[str, Any], ratio: float) -> list[str]:
+    sampling = case["sampling_seconds"]
+    nested = case["seconds"] + (ratio - 1) * (sampling["warm-up"] + sampling["draws"])
+    k = case["unknowns"].get("k")
+    cells = [
+        name, case["noise"], ", ".join(map(str, case["chains_on_truth"])), f"{case['leapfrog']:.0f}", case["draws"],
+        f"{case['rhat']:.4f}", f"{case['ess']:.0f}", f"{case['rhat_equations']:.3f}",
+        f"{case['quantities']['u']['error']:.1%}", f"{k['mean']:.4f} ± {k['sd']:.4f}" if k else "-", case["verdict"],
+        f"{case['seconds']:.0f}", f"{nested:.0f}",
+    ]  # fmt: skip
+    return [str(cell) for cell in cells]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", choices=list(EQUATIONS), default=list(EQUATIONS))
-    parser.add_argument("--noise", nargs="+", type=float, default=[0.1, 0.01])
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reproduction", type=Path, default=results.HERE.parent / "docs" / "reproduction")
     parser.add_argument("--results", type=Path, help="add the numbers to this file")
     given = parser.parse_args()
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    rows = []
     for problem in given.problems:
-        for noise in given.noise:
-            rows = run(problem, noise, given.seed)
-            for row in rows:
-                print("| " + " | ".join(row) + " |", flush=True)
-            if given.results:
-                before = results.load(given.results).get("two_dimensions", {}).get("rows", [])
-                rows = [row for row in before if row[:2] != [problem, str(noise)]] + rows
-                results.merge(given.results, two_dimensions={"columns": COLUMNS, "rows": rows})
+        found = cases(problem, given.reproduction)
+        ratio = nested_ratio(problem) if found else 1.0
+        for case in found:
+            rows.append(row(problem, case, ratio))
+            print("| " + " | ".join(rows[-1]) + " |", flush=True)
+    if given.results:
+        results.merge(given.results, two_dimensions={"columns": COLUMNS, "rows": rows})
