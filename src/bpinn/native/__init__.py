@@ -2,8 +2,8 @@
 
 XLA runs a small network's gradient as dozens of small loops; the C does the same work in about half the time, and does
 not get in the way of a chain on the next core. It is compiled at its first use with the machine's C compiler, kept in
-the user's cache folder, and used by the samplers in single precision. Without a compiler, or with ``BPINN_NATIVE=0`` in
-the environment, everything runs in JAX alone.
+the user's cache folder, and used by the samplers in single precision. Without a compiler, on a processor without AVX2,
+or with ``BPINN_NATIVE=0`` in the environment, everything runs in JAX alone.
 """
 
 import ctypes

@@ -13,6 +13,10 @@
 
 #include "xla/ffi/api/c_api.h"
 
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "with vectors of less than eight floats XLA is quicker"
+#endif
+
 #include "vectors.h"
 
 #define MAX_LAYERS 16

@@ -2,14 +2,19 @@
 
 #include <string.h>
 
+/* Tiles: rows x columns of accumulators that stay in registers while a product's tile is summed. */
 #ifdef __AVX512F__
 #define LANES 16
-#define TILE_ROWS 5 /* rows x columns of accumulators in a product: 20 of 32 registers */
+#define TILE_ROWS 5 /* 20 of 32 registers */
 #define TILE_COLS 4
+#define OUTER_ROWS 4
+#define OUTER_COLS 4
 #else
 #define LANES 8
-#define TILE_ROWS 3 /* 9 of 16 registers */
-#define TILE_COLS 3
+#define TILE_ROWS 5 /* 10 of 16 registers */
+#define TILE_COLS 2
+#define OUTER_ROWS 5
+#define OUTER_COLS 2
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4 * LANES)));
@@ -44,10 +49,11 @@ INLINE float total(vec a) {
     return sum;
 }
 
-/* sums[i] = the sum of the lanes of a[i], for 16 vectors at once */
-INLINE void totals(const vec *a, float *sums) {
-#if LANES == 16
+/* sums[i] = the sum of the lanes of a[i], for 16 vectors */
 #define PICK(x, y, ...) __builtin_shuffle(x, y, (ivec){__VA_ARGS__})
+
+#if LANES == 16
+INLINE void totals(const vec *a, float *sums) {
     vec pair[8], four[4], eight[2];
     EACH(int i = 0; i < 8; i++) {
         vec x = a[2 * i], y = a[2 * i + 1];
@@ -67,10 +73,24 @@ INLINE void totals(const vec *a, float *sums) {
     vec x = eight[0], y = eight[1];
     *(vec *)sums = PICK(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
                    PICK(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-#else
-    for (int i = 0; i < 16; i++) sums[i] = total(a[i]);
-#endif
 }
+#else
+INLINE void totals(const vec *a, float *sums) {
+    EACH(int at = 0; at < 16; at += 8) {
+        vec pair[4], four[2];
+        EACH(int i = 0; i < 4; i++) {
+            vec x = a[at + 2 * i], y = a[at + 2 * i + 1];
+            pair[i] = PICK(x, y, 0, 8, 1, 9, 4, 12, 5, 13) + PICK(x, y, 2, 10, 3, 11, 6, 14, 7, 15);
+        }
+        EACH(int i = 0; i < 2; i++) {
+            vec x = pair[2 * i], y = pair[2 * i + 1];
+            four[i] = PICK(x, y, 0, 1, 8, 9, 4, 5, 12, 13) + PICK(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+        vec x = four[0], y = four[1];
+        *(vec *)(sums + at) = PICK(x, y, 0, 1, 2, 3, 8, 9, 10, 11) + PICK(x, y, 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+#endif
 
 /* out[i] += the sum of the lanes of rows[i]; rows has room for 15 more */
 static void add_totals(float *out, const vec *rows, int count) {
@@ -113,7 +133,11 @@ INLINE void product(vec *restrict out, const vec *restrict in, int cols, int row
     int j = 0;
     for (; j + TILE_ROWS <= rows; j += TILE_ROWS)
         product_rows(TILE_ROWS, out + j * cols, in, cols, depth, a + j * step_out, step_in, step_out);
-    for (; j < rows; j++) product_rows(1, out + j * cols, in, cols, depth, a + j * step_out, step_in, step_out);
+    out += j * cols, a += j * step_out;
+    if (rows - j == 4) product_rows(4, out, in, cols, depth, a, step_in, step_out);
+    if (rows - j == 3) product_rows(3, out, in, cols, depth, a, step_in, step_out);
+    if (rows - j == 2) product_rows(2, out, in, cols, depth, a, step_in, step_out);
+    if (rows - j == 1) product_rows(1, out, in, cols, depth, a, step_in, step_out);
 }
 
 static void __attribute__((noinline))
@@ -128,39 +152,39 @@ product_backward(vec *out, const vec *in, int cols, int n_in, int n_out, const f
 
 INLINE void outer_tile(const int R, const int C, float *restrict gw, const vec *restrict t, const vec *restrict g,
                        int cols, int n_out) {
-    vec sum[16], x[4];
+    vec sum[16], x[OUTER_COLS];
     float sums[16] __attribute__((aligned(64)));
     EACH(int i = 0; i < 16; i++) sum[i] = (vec){0};
     for (int c = 0; c < cols; c++) {
         EACH(int j = 0; j < C; j++) x[j] = g[j * cols + c];
         EACH(int i = 0; i < R; i++) {
             vec y = t[i * cols + c];
-            EACH(int j = 0; j < C; j++) sum[4 * i + j] += y * x[j];
+            EACH(int j = 0; j < C; j++) sum[OUTER_COLS * i + j] += y * x[j];
         }
     }
     totals(sum, sums);
     EACH(int i = 0; i < R; i++) {
-        if (C == 4)
+        if (C == 4 && OUTER_COLS == 4)
             *(quad *)(gw + i * n_out) += *(quad *)(sums + 4 * i);
         else
-            EACH(int j = 0; j < C; j++) gw[i * n_out + j] += sums[4 * i + j];
+            EACH(int j = 0; j < C; j++) gw[i * n_out + j] += sums[OUTER_COLS * i + j];
     }
 }
 
 /* gw[i, j] += sum over columns of t[i, :] g[j, :] */
 static void __attribute__((noinline))
 outer(float *restrict gw, const vec *restrict t, const vec *restrict g, int cols, int n_in, int n_out) {
-    for (int i = 0; i < n_in; i += 4)
-        for (int j = 0; j < n_out; j += 4) {
+    for (int i = 0; i < n_in; i += OUTER_ROWS)
+        for (int j = 0; j < n_out; j += OUTER_COLS) {
             float *to = gw + i * n_out + j;
             const vec *x = t + i * cols, *y = g + j * cols;
             int rows = n_in - i, columns = n_out - j;
-            if (rows >= 4 && columns >= 4)
-                outer_tile(4, 4, to, x, y, cols, n_out);
-            else if (columns >= 4)
-                for (int r = 0; r < rows; r++) outer_tile(1, 4, to + r * n_out, x + r * cols, y, cols, n_out);
-            else if (rows >= 4)
-                for (int c = 0; c < columns; c++) outer_tile(4, 1, to + c, x, y + c * cols, cols, n_out);
+            if (rows >= OUTER_ROWS && columns >= OUTER_COLS)
+                outer_tile(OUTER_ROWS, OUTER_COLS, to, x, y, cols, n_out);
+            else if (columns >= OUTER_COLS)
+                for (int r = 0; r < rows; r++) outer_tile(1, OUTER_COLS, to + r * n_out, x + r * cols, y, cols, n_out);
+            else if (rows >= OUTER_ROWS)
+                for (int c = 0; c < columns; c++) outer_tile(OUTER_ROWS, 1, to + c, x, y + c * cols, cols, n_out);
             else
                 for (int r = 0; r < rows; r++)
                     for (int c = 0; c < columns; c++)
