@@ -28,7 +28,7 @@ NOTES = {
         have not converged (R-hat and ESS in the table). The default, which finds the length of its
         trajectories, converges; the error and the band are the same. VI at noise 0.01 is better than the
         paper's (whose u is off by more than 0.5 somewhere) because it starts from a network that fits the
-        readings; from small weights it ends in the flat solution of the lower row.
+        readings.
     """,
     "nonlinear-1d": """
         The equation is nonlinear and u is read at the ends only, so that several solutions fit the
@@ -44,9 +44,8 @@ NOTES = {
         Over ten data sets. "Within 1 sd" is what one table shows by luck: where a posterior is right it
         happens in two of three data sets. Mean-field VI at noise 0.1 misses the truth in all of them: its
         solution is too stiff (error of u 57%), its k too large, its sd two thirds of HMC's; the paper's own
-        k is 2.1 sd off. Dropout at 5% stays in the flat solution for about half of the data sets, at either
-        noise, with the paper's loss or with one weighed by the noise, so that its k and sd say nothing of
-        either.
+        k is 2.1 sd off. Dropout at 5% stays in a flat solution (an error of u above 1) for four of the ten
+        data sets at either noise, so that its k and sd say nothing of either.
     """,
     "inverse-2d": """
         HMC at noise 0.01 was stopped after 150 draws of trajectories of about 5,600 steps: k has converged
@@ -60,16 +59,15 @@ NOTES = {
     "pinn": """
         At noise 0.1 the PINN goes through every reading and its f swings between them, as the paper shows;
         but its u and its k are no worse than HMC's on this data set, whose noise pulls the posterior of k
-        up (1.6 sd above the truth). On another data set it may be the other way round: five starts of one
-        PINN gave k from 0.46 to 0.82.
+        up (1.6 sd above the truth).
     """,
     "kl": """
         On this data set the posterior of k at noise 0.1 is 2.04 sd above the truth; that of the network is
         1.6 sd above on the same readings, and both estimators of the Karhunen-Loève posterior agree on it.
-        So it is the data set. The flow is a coupling flow. The paper's potential flow (`--preset paper`)
-        takes 0.02 s a training step with 10 Euler steps and 0.1 s with 50: its 100,000 steps would take
-        three hours a case, and after 3,000 it is not trained (forward problem, noise 0.01: a bound of
-        -22,574). `Flow(kind="potential")` with our settings, learning rate and density gives the same k
+        So it is the data set. The flow is a coupling flow. The paper's potential flow (`--preset paper`),
+        timed by hand, takes 0.02 s a training step with 10 Euler steps and 0.1 s with 50: its 100,000 steps
+        would take three hours a case, and after 3,000 it is not trained (forward problem, noise 0.01: a
+        bound of -22,574). `Flow(kind="potential")` with our settings, learning rate and density gives the same k
         within half a minute ([methods.md](methods.md)).
     """,
     "allen-cahn-2d": """
@@ -83,7 +81,7 @@ NOTES = {
     "prior-study": """
         Medians over the whole domain hide what the paper sees: on the readings all priors agree, and where
         there are none the bands of (d) and (e) are 0.7 and 1.5 times as wide in the mean (mean sd of u in
-        the table). So the claim holds for the gaps, and not for medians, which is how it is computed. With
+        the table); the claim is computed from medians, for which it does not hold. With
         width 20 the paper's 50 steps have not converged (R-hat 1.54 of (a)).
     """,
 }
