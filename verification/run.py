@@ -8,9 +8,6 @@ an error when a sampler's posterior is wrong. With --fault a mistake is put into
 """
 
 import argparse
-import json
-import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -20,15 +17,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import references
 from faults import FAULTS as ILLNESSES
 from faults import HEALTHY
 from problems import PROBLEMS
+from results import load, save
 
 import bpinn as bp
 from bpinn.calibration import Calibration
-from bpinn.diagnostics import ess_of, rhat_of
 from bpinn.parameters import Scalar
-from bpinn.posterior import Model, equations_among
+from bpinn.posterior import Model
 
 HERE = Path(__file__).parent
 WRONG = 3  # exit code
@@ -142,9 +140,9 @@ def count_named(seeds: int, folder: Path) -> list[dict[str, Any]]:
             found = [fault.health(seed) for seed in range(seeds)]
             named = sum(h.verdict == "good" if fault is HEALTHY else fault.is_named(h) for h in found)
             verdicts = [h.verdict for h in found]
-            write(path, {"fault": fault.name, "named": named, "of": seeds, "verdicts": {v: verdicts.count(v) for v in
+            save(path, {"fault": fault.name, "named": named, "of": seeds, "verdicts": {v: verdicts.count(v) for v in
                          ("good", "care", "bad")}, "advice": fault.advice})  # fmt: skip
-        rows.append(json.loads(path.read_text()))
+        rows.append(load(path))
     return rows
 
 
@@ -166,8 +164,8 @@ def cover(noise: float, seeds: int, folder: Path) -> dict[str, Any]:
                 low, high = np.quantile(k, [0.5 - p / 2, 0.5 + p / 2])
                 low_u, high_u = band.interval(p)
                 held[str(p)] = [bool(low <= 0.7 <= high), float(np.mean((low_u <= truth) & (truth <= high_u)))]
-            write(path, {"held": held, "sd": float(k.std()), "verdict": result.diagnose().verdict})
-        rows.append(json.loads(path.read_text()))
+            save(path, {"held": held, "sd": float(k.std()), "verdict": result.diagnose().verdict})
+        rows.append(load(path))
     return {
         "noise": noise,
         "seeds": seeds,
@@ -179,61 +177,68 @@ def cover(noise: float, seeds: int, folder: Path) -> dict[str, Any]:
 
 # --- long runs ---
 
-REFERENCES = {
-    "regression": (bp.paper.regression, (0.1,)),
-    "poisson-1d": (bp.paper.poisson_1d, (0.01, 0.1)),
-    "nonlinear-1d": (bp.paper.nonlinear_1d, (0.01, 0.1)),
-    "inverse-1d": (bp.paper.inverse_reaction_1d, (0.01, 0.1)),
-}
-LONG = {"HMC": bp.HMC(num_draws=8000), "NUTS": bp.NUTS(num_draws=2000)}
-DEFAULTS = {"HMC": bp.HMC(), "NUTS": bp.NUTS()}
+RUNS = 3  # of each sampler with its default settings, each with a seed of its own
+SAMPLERS = {"HMC": bp.HMC()}
 
 
-def moments(name: str, noise: float, label: str, method: bp.Method, seed: int, folder: Path) -> dict[str, Any]:
-    """Means and sds of all fields and unknowns that are monitored, with how well they are known."""
-    path = folder / f"{name}-{noise:g}-{label}-{seed}.json"
-    if not path.exists():
-        problem = REFERENCES[name][0](noise=noise, seed=0).problem
-        began = time.perf_counter()
-        unfinished = folder / "runs" / path.stem
-        result = bp.infer(problem, method, seed=seed, progress=False, out=unfinished)
-        read = ~equations_among(problem)
-        draws = result.functionals[..., read].astype(float)
-        write(path, {
-            "names": [n for n, r in zip(result.functional_names, read, strict=True) if r],
-            "mean": draws.mean(axis=(0, 1)).tolist(), "sd": draws.std(axis=(0, 1)).tolist(),
-            "ess": float(ess_of(draws).min()), "rhat": float(rhat_of(draws).max()),
-            "verdict": result.diagnose().verdict, "seconds": time.perf_counter() - began,
-        })  # fmt: skip
-        shutil.rmtree(unfinished)  # some hundred megabytes of draws
-    return json.loads(path.read_text())
+def short_runs(name: str, problem: bp.Problem, label: str, folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for seed in range(RUNS):
+        path = folder / f"{name}-{label}-{seed}.json"
+        if not path.exists():
+            began = time.perf_counter()
+            result = bp.infer(problem, SAMPLERS[label], seed=seed, progress=False)
+            row = references.moments(result.functionals[..., references.watched(problem)])
+            save(path, row | {"verdict": result.diagnose().verdict, "seconds": time.perf_counter() - began})
+        rows.append(load(path))
+    return rows
 
 
-def apart(one: dict[str, Any], other: dict[str, Any]) -> tuple[float, float]:
+def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
     """Largest distance of means in sds of the second, and of the ratio of sds from one."""
     mean, sd = (np.array([row[key] for row in (one, other)]) for key in ("mean", "sd"))
-    return float(np.max(np.abs(mean[0] - mean[1]) / sd[1])), float(np.max(np.abs(sd[0] / sd[1] - 1)))
+    return {"mean": float(np.max(np.abs(mean[0] - mean[1]) / sd[1])), "sd": float(np.max(np.abs(sd[0] / sd[1] - 1)))}
 
 
 def refer(folder: Path) -> Iterator[dict[str, Any]]:
-    for name, (_, noises) in REFERENCES.items():
-        for noise in noises:
-            long = {label: moments(name, noise, f"long-{label}", m, 100, folder) for label, m in LONG.items()}
-            row: dict[str, Any] = {"problem": name, "noise": noise, "long": long}
-            row["samplers_apart"] = apart(long["NUTS"], long["HMC"])
-            row["default"] = {}
-            for label, method in DEFAULTS.items():
-                short = moments(name, noise, label, method, 1, folder)
-                row["default"][label] = {**{k: short[k] for k in ("ess", "rhat", "verdict", "seconds")}}
-                row["default"][label]["apart"] = apart(short, long["HMC"])
-            yield row
+    """Default settings against the references that are kept, run by run and all runs taken together."""
+    stored = load(references.STORED)
+    for name, problem in references.cases():
+        kept = stored.get(name)
+        if kept is None or not np.isclose(kept["fingerprint"], references.fingerprint(problem)):
+            raise SystemExit(
+                f"no reference of {name} as it is now: run python verification/references.py --only {name}"
+            )
+        row: dict[str, Any] = {"name": name, "samplers_apart": apart(kept["MCLMC"], kept["HMC"]), "default": {}}
+        row["long"] = {s: {k: kept[s][k] for k in ("ess", "rhat", "seconds")} for s in references.SAMPLERS}
+        for label in SAMPLERS:
+            runs = short_runs(name, problem, label, folder)
+            means, sds = (np.array([run[key] for run in runs]) for key in ("mean", "sd"))
+            together = {"mean": means.mean(axis=0), "sd": np.sqrt(np.mean(sds**2, axis=0) + means.var(axis=0))}
+            row["default"][label] = {
+                "together": apart(together, kept["HMC"]),
+                "ess": sum(run["ess"] for run in runs),
+                "runs": [
+                    {key: run[key] for key in ("ess", "rhat", "verdict", "seconds")}
+                    | {"apart": apart(run, kept["HMC"])}
+                    for run in runs
+                ],
+            }
+        yield row
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(part, path)
+MEAN, SD = 0.1, 0.07  # how far default settings may be off
+
+
+def is_off(row: dict[str, Any]) -> list[str]:
+    """What is wrong: samplers that differ by more than five standard errors, defaults that are off all together."""
+    error = np.sqrt(sum(1 / long["ess"] for long in row["long"].values()))
+    wrong = [f"{row['name']}: long runs of two samplers disagree"] if row["samplers_apart"]["mean"] > 5 * error else []
+    for label, short in row["default"].items():
+        off = short["together"]
+        if off["mean"] > MEAN or off["sd"] > SD:
+            wrong.append(f"{row['name']}: {label}() is off by {off['mean']:.2f} sd, its sds by {off['sd']:.0%}")
+    return wrong
 
 
 def main() -> None:
@@ -247,7 +252,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=HERE / "work")
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     given = parser.parse_args()
-    results = json.loads(given.results.read_text()) if given.results.exists() else {}
+    results = load(given.results)
     wrong: list[str] = []
     cases = [case for case in CASES if given.cases is None or case.name in given.cases]
     if given.fault:
@@ -260,39 +265,33 @@ def main() -> None:
             row = calibrate(case, given.simulations, folder)
             kind = "faults" if given.fault else "sbc"
             results.setdefault(kind, {})[given.fault or case.name] = row
-            write(given.results, results)
+            save(given.results, results)
             print(told(row), flush=True)
             wrong += [f"({case.problem}) {case.label}"] if case.exact and is_wrong(row) else []
     if "health" in given.only and not given.fault:
         results["health"] = count_named(given.seeds, given.work / "health")
-        write(given.results, results)
+        save(given.results, results)
         for row in results["health"]:
             print(f"{row['fault']}: named in {row['named']} of {row['of']}, {row['verdicts']}", flush=True)
         wrong += [f"{row['fault']} is not named" for row in results["health"] if row["named"] < 0.9 * row["of"]]
     if "coverage" in given.only and not given.fault:
         results["coverage"] = [cover(noise, given.seeds, given.work / "coverage") for noise in (0.01, 0.1)]
-        write(given.results, results)
+        save(given.results, results)
         print(results["coverage"], flush=True)
     if "references" in given.only and not given.fault:
         results["references"] = []
         for row in refer(given.work / "references"):
             results["references"].append(row)
-            write(given.results, results)
-            worst = {label: tuple(round(a, 3) for a in short["apart"]) for label, short in row["default"].items()}
-            print(
-                f"{row['problem']} at noise {row['noise']:g}: samplers apart {row['samplers_apart']}, {worst}",
-                flush=True,
-            )
-            wrong += _disagreeing(row)
+            save(given.results, results)
+            for label, short in row["default"].items():
+                off = short["together"]
+                print(
+                    f"{row['name']}, {label}(): means off by {off['mean']:.3f} sd, sds by {off['sd']:.1%}", flush=True
+                )
+            wrong += is_off(row)
     if wrong:
         print(f"wrong: {'; '.join(wrong)}", file=sys.stderr)
         sys.exit(WRONG)
-
-
-def _disagreeing(row: dict[str, Any]) -> list[str]:
-    """Two samplers that differ by more than their errors: five standard errors of a mean."""
-    error = np.sqrt(sum(1 / long["ess"] for long in row["long"].values()))
-    return [f"{row['problem']} at {row['noise']:g}: samplers disagree"] if row["samplers_apart"][0] > 5 * error else []
 
 
 if __name__ == "__main__":
