@@ -22,7 +22,7 @@ demo: $(READY)
 
 test: $(READY) lint
 	@echo "== Running the tests (some minutes)"
-	@$(BIN)/python -m pytest -m "not slow" -n 2
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 lint: $(READY)
 	@echo "== Checking style and types"

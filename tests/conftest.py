@@ -27,6 +27,15 @@ def prior_result():
     return make
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _quick_compilation(request):
+    """Most runs are so short that compiling is nearly all of their time; modules with long ones are ``OPTIMIZED``."""
+    quick = not getattr(request.module, "OPTIMIZED", False)
+    jax.config.update("jax_disable_most_optimizations", quick)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _ctrl_c_is_heard():
     """A shell that starts the tests in the background makes them deaf to it."""

@@ -26,13 +26,6 @@ def bench(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.fixture
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def run(seconds, **changes):
     row = {
         "seconds": seconds, "phases": {"compile": 1.0, "warmup": 2.0, "sampling": 4.0},
@@ -145,7 +138,7 @@ def test_lines_of_user_code(bench, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="floor.c needs gcc")
-def test_floor_in_c_is_the_same_log_density(bench, tmp_path, quick_compilation):
+def test_floor_in_c_is_the_same_log_density(bench, tmp_path):
     floor = bench("floor")
     library = floor.compile_c(tmp_path)
     cases = [("inverse_reaction_1d", (50, 50)), ("inverse_reaction_1d", (9,)), ("allen_cahn_2d", (7, 33, 20))]

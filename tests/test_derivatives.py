@@ -75,7 +75,13 @@ def test_one_input_to_fourth_order(activation):
     )
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=IDS)
+@pytest.mark.parametrize(
+    "activation",
+    [
+        pytest.param(a, marks=pytest.mark.slow if a in ("sin", "swish") else (), id=i)
+        for a, i in zip(ACTIVATIONS, IDS, strict=True)
+    ],
+)
 def test_every_mixed_derivative_of_two_inputs_to_fourth_order(activation):
     field = bp.MLP(hidden=(6, 6), activation=activation)
     indices = [i for i in itertools.product(range(5), repeat=2) if sum(i) <= 4]

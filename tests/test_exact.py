@@ -11,6 +11,8 @@ import pytest
 import bpinn as bp
 from bpinn.diagnostics import ess_of
 
+OPTIMIZED = True
+
 WEIGHT_SD, BIAS_SD, S_SD = 1.5, 0.8, 2.0
 PRIOR_SD = np.array([WEIGHT_SD, WEIGHT_SD, BIAS_SD, S_SD])
 NOISE_U, NOISE_F = 0.3, 0.5

@@ -27,14 +27,6 @@ POINTS = 7  # in every prediction, so that few programs are compiled
 QUICK = bp.HMC(num_warmup=60, num_draws=DRAWS, num_leapfrog=20, chains=CHAINS)
 
 
-@pytest.fixture(autouse=True)
-def quick_compilation():
-    """These runs are so short that compiling is nearly all of their time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @cache
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")

@@ -8,6 +8,8 @@ import bpinn as bp
 from bpinn import checkpoint as disk
 from bpinn import folders
 
+OPTIMIZED = True
+
 METHOD = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=4)
 
 

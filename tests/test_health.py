@@ -9,6 +9,8 @@ import pytest
 
 import bpinn as bp
 
+OPTIMIZED = True
+
 SOURCE = Path(__file__).parent.parent / "verification" / "faults.py"
 spec = importlib.util.spec_from_file_location("faults", SOURCE)
 faults = sys.modules["faults"] = importlib.util.module_from_spec(spec)

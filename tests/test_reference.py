@@ -10,6 +10,8 @@ import bpinn as bp
 from bpinn.diagnostics import ess_of
 from bpinn.prediction import GaussianPrediction
 
+OPTIMIZED = True
+
 KL = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
 
 

@@ -18,6 +18,8 @@ import bpinn as bp
 from bpinn import sampling
 from bpinn.methods import hamiltonian
 
+OPTIMIZED = True
+
 QUICK = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=8)
 
 
@@ -54,7 +56,7 @@ def test_draws_do_not_depend_on_cores(problem):
 
 
 def test_draws_do_not_depend_on_the_number_of_devices():
-    """The same four chains in processes with one and with two host devices."""
+    """The same four chains here, with one host device, and in a process with two."""
     program = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "import hashlib, jax, bpinn as bp\n"
@@ -70,7 +72,7 @@ def test_draws_do_not_depend_on_the_number_of_devices():
         assert int(count) == devices
         return digest
 
-    assert run(1) == run(2) == hashlib.sha256(draw(make_problem(), chains=4).z.tobytes()).hexdigest()
+    assert run(2) == hashlib.sha256(draw(make_problem(), chains=4).z.tobytes()).hexdigest()
 
 
 def test_a_chain_is_the_same_among_more_chains(problem):

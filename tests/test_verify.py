@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+OPTIMIZED = True
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
