@@ -1,6 +1,6 @@
 """Is every posterior right? Evidence by simulation and by long reference runs, for docs/trust.md.
 
-    python verification/run.py [--only sbc health coverage references] [--simulations 200] [--fault likelihood]
+    python verification/run.py [--only sbc health mishaps coverage references] [--simulations 200] [--fault likelihood]
 
 Each simulation and run is kept in verification/work when it is done; the same command goes on from there. It ends with
 an error when a sampler's posterior is wrong. With --fault a mistake is put into the program first, which must be found:
@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import mishaps
 import numpy as np
 import references
 from faults import FAULTS as ILLNESSES
@@ -241,54 +243,97 @@ def is_off(row: dict[str, Any]) -> list[str]:
     return wrong
 
 
+# --- all of it ---
+
+
+class Verification:
+    """The parts, each of which adds to the file of results and returns what is wrong."""
+
+    def __init__(self, given: argparse.Namespace):
+        self.given = given
+        self.results = load(given.results)
+
+    def keep(self, name: str, part: Any) -> None:
+        self.results[name] = part
+        save(self.given.results, self.results)
+
+    def sbc(self) -> list[str]:
+        chosen = [case for case in CASES if self.given.cases is None or case.name in self.given.cases]
+        return [wrong for case in chosen for wrong in self._simulate(case, "sbc", case.name, case.name)]
+
+    def mistake(self, fault: str) -> list[str]:
+        letter, make = FAULTS[fault]
+        make()
+        case = Case(letter, "HMC", bp.HMC(), True)
+        return self._simulate(case, "faults", fault, f"{case.name}-{fault}")
+
+    def _simulate(self, case: Case, kind: str, name: str, folder: str) -> list[str]:
+        row = calibrate(case, self.given.simulations, self.given.work / folder)
+        self.keep(kind, self.results.get(kind, {}) | {name: row})
+        print(told(row), flush=True)
+        return [f"({case.problem}) {case.label}"] if case.exact and is_wrong(row) else []
+
+    def health(self) -> list[str]:
+        rows = count_named(self.given.seeds, self.given.work / "health")
+        self.keep("health", rows)
+        for row in rows:
+            print(f"{row['fault']}: named in {row['named']} of {row['of']}, {row['verdicts']}", flush=True)
+        return [f"{row['fault']} is not named" for row in rows if row["named"] < 0.9 * row["of"]]
+
+    def mishaps(self) -> list[str]:
+        rows = []
+        for row in mishaps.count(mishaps.MISHAPS, self.given.trials, self.given.work / "mishaps"):
+            rows.append(row)
+            self.keep("mishaps", rows)
+            print(
+                f"{row['about']}: told {row['told']}, in the end the same {row['same']} of {row['trials']}", flush=True
+            )
+        return [f"after {row['about']} something is lost, or not told" for row in rows if row["wrong"]]
+
+    def coverage(self) -> list[str]:
+        self.keep("coverage", [cover(n, self.given.seeds, self.given.work / "coverage") for n in (0.01, 0.1)])
+        for row in self.results["coverage"]:
+            print(f"noise {row['noise']}: k is held by {row['k']} of {row['seeds']}; u on {row['u']}", flush=True)
+        return []  # of one truth nothing is promised
+
+    def references(self) -> list[str]:
+        rows: list[dict[str, Any]] = []
+        wrong = []
+        for row in refer(self.given.work / "references"):
+            self.keep("references", [*rows, row])
+            rows.append(row)
+            for label, short in row["default"].items():
+                off = f"means off by {short['together']['mean']:.3f} sd, sds by {short['together']['sd']:.1%}"
+                print(f"{row['name']}, {label}(): {off}", flush=True)
+            wrong += is_off(row)
+        return wrong
+
+
+PARTS = ("sbc", "health", "mishaps", "coverage", "references")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("sbc", "health", "coverage", "references")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="of sbc; all unless given")
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=20, help="data sets for health and coverage")
+    parser.add_argument("--trials", type=int, default=10, help="of each mishap")
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--work", type=Path, default=HERE / "work")
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
-    given = parser.parse_args()
-    results = load(given.results)
+    verification = Verification(parser.parse_args())
+    fault = verification.given.fault
+    parts = {fault: partial(verification.mistake, fault)} if fault else {
+        name: getattr(verification, name) for name in verification.given.only
+    }  # fmt: skip
     wrong: list[str] = []
-    cases = [case for case in CASES if given.cases is None or case.name in given.cases]
-    if given.fault:
-        letter, fault = FAULTS[given.fault]
-        fault()
-        cases = [Case(letter, "HMC", bp.HMC(), True)]
-    if "sbc" in given.only or given.fault:
-        for case in cases:
-            folder = given.work / (f"{case.name}-{given.fault}" if given.fault else case.name)
-            row = calibrate(case, given.simulations, folder)
-            kind = "faults" if given.fault else "sbc"
-            results.setdefault(kind, {})[given.fault or case.name] = row
-            save(given.results, results)
-            print(told(row), flush=True)
-            wrong += [f"({case.problem}) {case.label}"] if case.exact and is_wrong(row) else []
-    if "health" in given.only and not given.fault:
-        results["health"] = count_named(given.seeds, given.work / "health")
-        save(given.results, results)
-        for row in results["health"]:
-            print(f"{row['fault']}: named in {row['named']} of {row['of']}, {row['verdicts']}", flush=True)
-        wrong += [f"{row['fault']} is not named" for row in results["health"] if row["named"] < 0.9 * row["of"]]
-    if "coverage" in given.only and not given.fault:
-        results["coverage"] = [cover(noise, given.seeds, given.work / "coverage") for noise in (0.01, 0.1)]
-        save(given.results, results)
-        print(results["coverage"], flush=True)
-    if "references" in given.only and not given.fault:
-        results["references"] = []
-        for row in refer(given.work / "references"):
-            results["references"].append(row)
-            save(given.results, results)
-            for label, short in row["default"].items():
-                off = short["together"]
-                print(
-                    f"{row['name']}, {label}(): means off by {off['mean']:.3f} sd, sds by {off['sd']:.1%}", flush=True
-                )
-            wrong += is_off(row)
+    for name, part in parts.items():
+        began = time.perf_counter()
+        wrong += part()
+        # Taken up again, a part is quicker: the longest is what it takes.
+        seconds = verification.results.get("seconds", {})
+        verification.keep("seconds", seconds | {name: max(seconds.get(name, 0.0), time.perf_counter() - began)})
     if wrong:
         print(f"wrong: {'; '.join(wrong)}", file=sys.stderr)
         sys.exit(WRONG)

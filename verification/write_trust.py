@@ -4,7 +4,6 @@ python verification/write_trust.py [--results verification/results.json] [--page
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ matplotlib.use("Agg")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 from problems import PROBLEMS
+from results import load
 from scipy import stats
 from write_page import prose, table
 
@@ -39,6 +39,19 @@ HEALTH = """
 Each fault was put into runs on data sets of a small inverse problem (`verification/faults.py`), and the verdict read:
 "named" counts those in which it gave this reason and this advice. The first row has nothing wrong with it, and is named
 if it is called good. What each check looks at is in [health.md](health.md).
+"""
+MISHAPS = """
+Each befell a real process that ran in a folder (`infer(out=...)`), at a random time (`verification/mishaps.py`). "Told"
+counts where the process said it in one sentence; a killed one cannot. "The same" counts where the run, taken up again,
+ended bit for bit as one that nothing happened to. A flipped bit is not told where it changes nothing, such as a file's
+date. Injected errors are in the tests: memory that runs out between any two blocks, a clock that goes backwards, Ctrl-C
+in every phase, from compiling to saving. There are no worker processes that could die: chains are threads.
+"""
+SOLUTIONS = """
+Where an equation has several solutions that fit, chains stay on the one they found, and `diagnose()` says so.
+`bp.SMC` weighs them: four independent populations each, whose disagreement is the error of the probabilities. On a
+problem with two solutions it is tested against quadrature (`tests/test_smc.py`). Here it is on the paper's nonlinear
+problems (`python verification/solutions.py`).
 """
 COVERAGE = """
 The paper has one truth, so calibration does not promise anything here; it is reported. Of the 1D inverse problem: in
@@ -150,7 +163,7 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     return True
 
 
-def page(found: dict[str, Any], work: Path, folder: Path) -> str:
+def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: Path) -> str:
     lines = ["# Can the error bars be trusted?", "", prose(INTRODUCTION), ""]
     if "sbc" in found:
         lines += ["## Calibration", "", prose(CALIBRATION), "", "The problems:", "", *letters(), ""]
@@ -176,6 +189,11 @@ def page(found: dict[str, Any], work: Path, folder: Path) -> str:
         rows = [[row["fault"], f"{row['named']} of {row['of']}", *(str(n) for n in row["verdicts"].values()),
                  row["advice"]] for row in found["health"]]  # fmt: skip
         lines += [table(["fault", "named", "good", "care", "bad", "advice"], rows), ""]
+    if found.get("mishaps"):
+        lines += ["## Mishaps of a run", "", prose(MISHAPS), ""]
+        rows = [[row["about"], "–" if row["told"] is None else f"{row['told']} of {row['trials']}",
+                 f"{row['same']} of {row['trials']}", row["example"]] for row in found["mishaps"]]  # fmt: skip
+        lines += [table(["mishap", "told", "the same", "in the words"], rows), ""]
     if "coverage" in found:
         lines += ["## The paper's truth", "", prose(COVERAGE), ""]
         columns = ["noise", "interval", "k inside", "by chance", "of u inside"]
@@ -183,7 +201,31 @@ def page(found: dict[str, Any], work: Path, folder: Path) -> str:
     if found.get("references"):
         lines += ["## Long runs", "", prose(REFERENCES), ""]
         lines += [table(REFERENCE_COLUMNS, reference_rows(found["references"])), ""]
+    if solutions:
+        lines += ["## Several solutions", "", prose(SOLUTIONS), ""]
+        columns = ["problem and noise", "solution", "probability", "error of u", "u within 2 sd", "where it differs"]
+        lines += [table(columns, solution_rows(solutions)), ""]
+        for name, row in solutions.items():
+            evidence = np.array(row["log_evidence"])
+            told = f"log evidence {evidence.mean():.1f} ± {evidence.std(ddof=1) / len(evidence) ** 0.5:.1f}"
+            lines += [
+                f"- {name}: {row['seconds']:.0f} s, {row['strengthenings']} strengthenings, {told}, {row['verdict']}"
+            ]
+        lines += [""]
+    if "seconds" in found:
+        took = ", ".join(f"{name} {seconds / 60:.0f}" for name, seconds in found["seconds"].items())
+        lines += ["## How long it takes", "", prose(f"Minutes of each part on two cores: {took}."), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def solution_rows(found: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, row in found.items():
+        for number, mode in enumerate(row["modes"], 1):
+            weight = f"{mode['probability']:.0%} ± {mode['error'] or 0.0:.0%}"
+            where = mode["told"].split("differs most in ")[1] if "differs" in mode["told"] else ""
+            rows.append([name, str(number), weight, f"{mode['error_of_u']:.1%}", f"{mode['within_two_sd']:.0%}", where])
+    return rows
 
 
 def main() -> None:
@@ -192,7 +234,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=HERE / "work")
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "trust.md")
     given = parser.parse_args()
-    text = page(json.loads(given.results.read_text()), given.work, given.page.parent)
+    text = page(load(given.results), load(HERE / "solutions.json"), given.work, given.page.parent)
     given.page.write_text(text)
     print(f"wrote {given.page}")
 

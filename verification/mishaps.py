@@ -1,0 +1,168 @@
+"""What happens to a run when something happens to it: killed, stopped, its folder damaged, its disk full.
+
+Every mishap befalls a real process that runs in a folder, at a random time, so many times over. Counted is in how many
+trials it was told in one sentence (where the process lives to tell it), and in how many the run that was then taken up
+again ended bit for bit as one that nothing happened to. Used by run.py.
+"""
+
+import contextlib
+import io
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bpinn as bp
+
+HERE = Path(__file__).parent
+X = np.linspace(0.0, 1.0, 12)
+PROBLEM = bp.Problem(
+    {"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(16, 16))}, {"u": bp.Sensors("u", {"x": X}, np.sin(5 * X), 0.1)}
+)
+METHOD = bp.HMC(num_warmup=200, num_draws=2000, num_leapfrog=30)
+FULL = 600  # KiB of a disk that is soon full
+
+
+def run(folder: Path) -> bp.Result:
+    return bp.infer(PROBLEM, METHOD, seed=0, progress=False, out=folder)
+
+
+def child(folder: Path) -> subprocess.Popen:
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import mishaps; mishaps.main_of_child({str(folder)!r})"
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def main_of_child(folder: str) -> None:
+    """What a user's script would be; an error of ours ends it with its sentence."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background does not hear
+    try:
+        result = run(Path(folder))
+    except bp.InputError as error:
+        sys.exit(f"InputError: {error}")
+    print("stopped early" if result.interrupted else "ended")
+
+
+def blocks(folder: Path) -> list[Path]:
+    return sorted(folder.glob("stage-*/chain-*/0*.npz"))
+
+
+def wait_for_blocks(process: subprocess.Popen, folder: Path, more: int = 1) -> None:
+    before = len(blocks(folder))
+    while process.poll() is None and len(blocks(folder)) < before + more:
+        time.sleep(0.01)
+
+
+# --- the mishaps: each returns what was said, or None where a process cannot say anything ---
+
+
+def killed(folder: Path, rng: random.Random) -> None:
+    process = child(folder)
+    if rng.random() < 0.8:  # at work; otherwise while it starts
+        wait_for_blocks(process, folder)
+    time.sleep(rng.uniform(0.0, 0.5))
+    process.kill()
+    process.communicate()
+
+
+def killed_again_and_again(folder: Path, rng: random.Random) -> None:
+    for _ in range(4):
+        killed(folder, rng)
+
+
+def stopped(folder: Path, rng: random.Random) -> str:
+    process = child(folder)
+    wait_for_blocks(process, folder, rng.randint(1, 30))
+    process.send_signal(signal.SIGINT)
+    return process.communicate()[0]
+
+
+def _damaged(folder: Path, rng: random.Random, damage: Callable[[bytes], bytes]) -> str:
+    run(folder)
+    block = rng.choice(blocks(folder))
+    block.write_bytes(damage(block.read_bytes()))
+    (folder / "result.npz").unlink()  # or nothing of the blocks would be read
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        run(folder)
+    return said.getvalue()
+
+
+def truncated(folder: Path, rng: random.Random) -> str:
+    return _damaged(folder, rng, lambda content: content[: rng.randrange(len(content))])
+
+
+def flipped(folder: Path, rng: random.Random) -> str:
+    def flip(content: bytes) -> bytes:
+        at = rng.randrange(len(content))
+        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
+
+    return _damaged(folder, rng, flip)
+
+
+def two_at_once(folder: Path, rng: random.Random) -> str:
+    first = child(folder)
+    wait_for_blocks(first, folder)
+    first.send_signal(signal.SIGSTOP)  # or it might have ended before the second is there
+    said = child(folder).communicate()[1]
+    first.send_signal(signal.SIGCONT)
+    first.communicate()
+    return said
+
+
+def full_disk(folder: Path, rng: random.Random) -> str:
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={FULL + rng.randrange(FULL)}k", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True, capture_output=True)
+    try:
+        said = child(folder / "run").communicate()[1]
+        kept = folder.with_name(folder.name + "-kept")
+        shutil.copytree(folder / "run", kept)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    folder.rmdir()
+    kept.rename(folder)
+    return said
+
+
+MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
+    "killed": ("killed (SIGKILL) at a random time", killed, None),
+    "killed-again": ("killed four times in a row", killed_again_and_again, None),
+    "stopped": ("Ctrl-C at a random time", stopped, "stopped early"),
+    "truncated": ("a file of the run cut short", truncated, "damaged"),
+    "flipped": ("one bit of a file flipped", flipped, "damaged"),  # told where it matters: a file's date does not
+    "two-at-once": ("a second process in the same folder", two_at_once, "another process"),
+    "full-disk": ("a disk that is full", full_disk, "the disk is full"),
+}
+
+
+def count(names: Iterable[str], trials: int, work: Path) -> Iterator[dict[str, Any]]:
+    """Of each mishap: how often it was told, and the run ended as one that nothing happened to."""
+    expected = bp.infer(PROBLEM, METHOD, seed=0, progress=False).z
+    for name in names:
+        about, mishap, wanted = MISHAPS[name]
+        rng, told, same, example = random.Random(name), 0, 0, ""
+        for trial in range(trials):
+            folder = work / f"{name}-{trial}"
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                said = mishap(folder, rng)
+            except (subprocess.CalledProcessError, FileNotFoundError) as error:
+                print(f"{about}: cannot be tried here ({error})", file=sys.stderr)
+                break
+            if wanted is not None and wanted in said:
+                told, example = told + 1, said.strip().splitlines()[-1].replace(str(folder), "RUN")
+            same += np.array_equal(run(folder).z, expected)
+            shutil.rmtree(folder)
+        else:
+            silent = wanted is not None and told < trials and name != "flipped"
+            yield {
+                "about": about, "trials": trials, "told": None if wanted is None else told, "same": same,
+                "example": example, "wrong": silent or same < trials,
+            }  # fmt: skip
