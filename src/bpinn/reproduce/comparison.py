@@ -159,9 +159,9 @@ class Comparison(Experiment):
             return pictures.maps(outcomes, problems)
         return drawing.figure(self.panels(outcomes, problems), len(outcomes.labels), pictures.PANEL)
 
-    def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> list[Any]:
+    def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem], heading: str = "") -> list[Any]:
         quantities = [name for name in ("u", "f") if name in problems[self.noises[0]].truth.functions]
-        return pictures.bands(outcomes, problems, quantities)
+        return pictures.bands(outcomes, problems, quantities, heading)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,11 @@ class Pair(Experiment):
                 cells = dict(zip(names, row, strict=True))
                 rows.append([part.make.__name__, *(cells.get(column, "–") for column in columns)])
         claims = [claim.judge(o) for part, o in zip(both, outcomes, strict=True) for claim in part.claims]
-        panels = [p for part, o in zip(both, outcomes, strict=True) for p in part.panels(o, part.problems(how))]
+        panels = [
+            panel
+            for part, o in zip(both, outcomes, strict=True)
+            for panel in part.panels(o, part.problems(how), f"{part.about}: ")
+        ]
         cases = [outcome.numbers for o in outcomes for outcome in o.all]
         figure = drawing.figure(panels, len(self.first.methods), pictures.PANEL)
         return Found(["problem", *columns], rows, claims, {"cases": cases}, figure)

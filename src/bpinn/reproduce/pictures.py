@@ -15,7 +15,9 @@ from bpinn.reproduce.cases import Outcome, Outcomes
 PANEL, MAP = (2.6, 2.1), (2.5, 2.2)
 
 
-def bands(outcomes: Outcomes, problems: dict[float, PaperProblem], quantities: Sequence[str]) -> list[Any]:
+def bands(
+    outcomes: Outcomes, problems: dict[float, PaperProblem], quantities: Sequence[str], heading: str = ""
+) -> list[Any]:
     """A row for each noise and quantity, a panel for each method, of the first data set: mean and two sd."""
     seed = outcomes.seeds[0]
     panels: list[Any] = []
@@ -31,7 +33,7 @@ def bands(outcomes: Outcomes, problems: dict[float, PaperProblem], quantities: S
                 if outcome not in with_it:
                     panels.append(None)
                     continue
-                title = f"{label}, noise {noise:g}" if name == quantities[0] else ""
+                title = f"{heading}{label}, noise {noise:g}" if name == quantities[0] else ""
                 panels.append(
                     partial(_band, outcome=outcome, paper=problems[noise], name=name, title=title, limits=limits)
                 )
