@@ -38,7 +38,7 @@ import results
 from results import HERE
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of, rhat_of
+from bpinn.convergence import ess_of, rhat_of
 
 ENVS, WORK = HERE / ".envs", HERE / "work"
 MOST_DOUBLINGS = 5

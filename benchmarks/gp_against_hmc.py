@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of
+from bpinn.convergence import ess_of
 from bpinn.drawing import ORANGE
 
 X = np.linspace(-1.0, 1.0, 201)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of, rhat_of
+from bpinn.convergence import ess_of, rhat_of
 
 PAPER_SD = {0.1: 0.0563, 0.01: 0.00575}
 

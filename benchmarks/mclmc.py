@@ -22,7 +22,7 @@ from blackjax.mcmc import adjusted_mclmc_dynamic, hmc
 from blackjax.mcmc.integrators import isokinetic_mclachlan, isokinetic_velocity_verlet
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of
+from bpinn.convergence import ess_of
 from bpinn.sampling import COMPILER_OPTIONS
 
 WARMUP = 150

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import bpinn as bp
-from bpinn.diagnostics import rhat_of
+from bpinn.convergence import rhat_of
 
 PROBLEMS = ("regression", "poisson_1d", "nonlinear_1d", "inverse_reaction_1d", "inverse_reaction_2d", "allen_cahn_2d")
 

@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of
+from bpinn.convergence import ess_of
 from bpinn.posterior import equations_among
 
 

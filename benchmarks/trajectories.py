@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of, rhat_of
+from bpinn.convergence import ess_of, rhat_of
 
 
 def run(noise: float, num_leapfrog: int, jitter: float, gradients: int) -> str:

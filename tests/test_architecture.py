@@ -9,7 +9,8 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference", "diagnostics", "modes",
+    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
+    "convergence", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bpinn.diagnostics import branches, diagnose, enough, ess_of, rhat_of, shortfall
+from bpinn.convergence import branches, enough, ess_of, rhat_of, shortfall
+from bpinn.diagnostics import diagnose
 
 NAMES = ["u at x=0", "k", "f at x=0"]
 EQUATIONS = np.array([False, False, True])

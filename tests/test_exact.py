@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of
+from bpinn.convergence import ess_of
 
 OPTIMIZED = True
 

@@ -12,7 +12,7 @@ from matplotlib.patches import StepPatch
 
 import bpinn as bp
 from bpinn import drawing, plot, views
-from bpinn.diagnostics import rhat_of
+from bpinn.convergence import rhat_of
 
 METHOD = bp.HMC(num_warmup=30, num_draws=40, num_leapfrog=5, init="prior")
 SMALL = bp.MLP(hidden=(6,))

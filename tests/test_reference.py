@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of
+from bpinn.convergence import ess_of
 from bpinn.prediction import GaussianPrediction
 
 OPTIMIZED = True

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bpinn as bp
-from bpinn.diagnostics import ess_of, rhat_of
+from bpinn.convergence import ess_of, rhat_of
 from bpinn.posterior import equations_among
 from bpinn.sampling import COMPILER_OPTIONS
 

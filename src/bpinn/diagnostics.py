@@ -1,147 +1,28 @@
-"""Is a run to be trusted? R-hat and ESS on what the user reads, and a verdict in words.
-
-Weights of a network have symmetries, so their R-hat says nothing. What must agree between chains
-are functionals: unknowns, noise, every field and equation at points across the domain, and the
-log density.
-"""
+"""Is a run to be trusted? A verdict in words, with reasons and advice: on chains, populations of particles, fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-GOOD_RHAT, CARE_RHAT = 1.01, 1.05
-GOOD_ESS, CARE_ESS = 400, 100
+from bpinn.convergence import (
+    CARE_ESS,
+    CARE_ESS_EQUATION,
+    CARE_RHAT,
+    CARE_RHAT_EQUATION,
+    GOOD_ESS,
+    GOOD_ESS_EQUATION,
+    GOOD_RHAT,
+    GOOD_RHAT_EQUATION,
+    Convergence,
+    branches,
+    convergence,
+    rhat_of,
+    statistics,
+)
+
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are to be expected: steps are drawn up to what is just stable
-# Equations hold derivatives, which move slowly, and are read as bands: a tenth of an sd is enough there.
-GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
-GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
-# What a draw should be worth, in effective draws, when the length of trajectories is right: longer ones cost more than
-# they give, shorter ones wander. Of equations half is asked.
-WORTH, WORTH_EQUATION = 0.22, 0.11
-DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
-
-
-@cache
-def statistics() -> Any:
-    """ArviZ's statistics of arrays, imported at the first use: it takes a second, in which a run can compile."""
-    from arviz_stats.base import array_stats
-
-    return array_stats
-
-
-@dataclass(frozen=True)
-class Convergence:
-    """R-hat (rank-normalised, the worse of split and folded) and ESS (the worse of bulk and tail)."""
-
-    names: tuple[str, ...]
-    rhat: np.ndarray
-    ess: np.ndarray
-
-    def only(self, chosen: np.ndarray) -> "Convergence":
-        """The same for some of the functionals."""
-        names = tuple(name for name, c in zip(self.names, chosen, strict=True) if c)
-        return Convergence(names, self.rhat[chosen], self.ess[chosen])
-
-    def worst(self) -> tuple[str, float, float]:
-        """Name and R-hat of the worst functional, and the smallest ESS."""
-        i = int(np.argmax(self.rhat))
-        return self.names[i], float(self.rhat[i]), float(np.min(self.ess))
-
-
-def convergence(names: Sequence[str], draws: np.ndarray) -> Convergence:
-    """For draws of shape (chains, draws, functionals). A functional that never moves has R-hat infinity."""
-    rhat, ess = rhat_of(draws), ess_of(draws)
-    return Convergence(tuple(names), rhat, ess)
-
-
-def rhat_of(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised R-hat along (chains, draws, ...); infinite where chains are frozen."""
-    draws = np.asarray(draws, float)
-    if draws.shape[1] < 4:
-        return np.full(draws.shape[2:], np.inf)
-    if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
-        half = draws.shape[1] // 2
-        draws = np.concatenate([draws[:, :half], draws[:, -half:]])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rhat = np.asarray(statistics().rhat(draws, chain_axis=0, draw_axis=1))
-    return np.where(np.isfinite(rhat), rhat, np.inf)
-
-
-def ess_of(draws: np.ndarray) -> np.ndarray:
-    """Effective draws for means and tails, the smaller; zero where chains are frozen."""
-    draws = np.asarray(draws, float)
-    if draws.shape[1] < 4:
-        return np.zeros(draws.shape[2:])
-    bulk = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="bulk"))
-    tail = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95)))
-    frozen = np.ptp(draws, axis=1).max(axis=0) == 0
-    return np.where(frozen, 0.0, np.nan_to_num(np.minimum(bulk, tail)))
-
-
-def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Chains that are on the same solution, in groups, the largest first.
-
-    Two chains are on different ones if some field or unknown has no value that both have visited, and neither chain is
-    on its way to the other. Chains that each overlap with a third are on the same one.
-    """
-    draws = np.asarray(functionals, float)[..., ~equations]
-    chains, half = draws.shape[0], draws.shape[1] // 2
-    low, high, mean = draws.min(axis=1), draws.max(axis=1), draws.mean(axis=1)
-    moved = np.abs(draws[:, :half].mean(axis=1) - draws[:, half:].mean(axis=1))
-    group = list(range(chains))
-    for a in range(chains):
-        for b in range(a):
-            gap = (low[a] > high[b]) | (low[b] > high[a])
-            still = np.maximum(moved[a], moved[b]) < DRIFT * np.abs(mean[a] - mean[b])
-            if not np.any(gap & still):
-                old, new = group[a], group[b]
-                group = [new if g == old else g for g in group]
-    found = [tuple(i for i in range(chains) if group[i] == g) for g in dict.fromkeys(group)]
-    return tuple(sorted(found, key=len, reverse=True))
-
-
-def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
-    """Whether a run of Markov chains is good, so that more draws are not needed.
-
-    Where chains are on different solutions, those on the same one must agree. One that is alone is not waited for, or
-    if all are, they need only have settled: no number of draws makes such a run good.
-    """
-    if not np.all(np.isfinite(functionals)):
-        return False
-    names = [""] * len(equations)
-    groups = branches(functionals, equations)
-    shared = [group for group in groups if len(group) > 1]
-    for group in shared or groups:
-        alone = len(group) == 1 < functionals.shape[0]
-        found = convergence(names, functionals[list(group)])
-        limits = (CARE_RHAT, CARE_ESS) if alone else (GOOD_RHAT, GOOD_ESS)
-        judged = [(found.only(~equations), *limits)]
-        if np.any(equations):
-            limits = (CARE_RHAT_EQUATION, CARE_ESS_EQUATION) if alone else (GOOD_RHAT_EQUATION, GOOD_ESS_EQUATION)
-            judged.append((found.only(equations), *limits))
-        for part, rhat, ess in judged:
-            if np.max(part.rhat) > rhat or np.min(part.ess) < ess:
-                return False
-    return True
-
-
-def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
-    """How many times more than it is a draw should be worth; below one, if it is worth more than is needed.
-
-    Chains that disagree lower what a draw is worth, but not those on different solutions, between which longer
-    trajectories would not take them.
-    """
-    draws = np.asarray(functionals, float)
-    moving = np.ptp(draws, axis=(0, 1)) > 0
-    effective = np.zeros(int(moving.sum()))
-    for group in branches(functionals, equations):
-        part = draws[list(group)][..., moving]
-        effective += np.nan_to_num(statistics().ess(part, chain_axis=0, draw_axis=1, method="bulk"))
-    worth = np.maximum(effective / draws[..., 0].size, 1e-6)
-    return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bpinn import views
 from bpinn.checks import numbers
-from bpinn.diagnostics import rhat_of
+from bpinn.convergence import rhat_of
 from bpinn.errors import InputError
 from bpinn.result import Result
 

@@ -14,7 +14,8 @@ import numpy as np
 from jax import Array
 from scipy.special import chdtrc, ndtr, ndtri, stdtr
 
-from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis, statistics
+from bpinn.convergence import statistics
+from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.posterior import Model
 from bpinn.problem import Readings

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import numpy as np
 
-from bpinn.diagnostics import GOOD_ESS, ess_of, rhat_of
+from bpinn.convergence import GOOD_ESS, ess_of, rhat_of
 from bpinn.sampling import Progress
 
 EVERY_SECONDS = 5.0  # between plain lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpinn import diagnostics
+from bpinn import convergence, diagnostics
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
@@ -149,8 +149,8 @@ class Result:
         else:
             columns |= {"sd": np.full(count, np.nan)}
         if self.method.estimate == "chains":
-            columns |= {"rhat": diagnostics.rhat_of(values) if count else np.zeros(0)}
-            columns |= {"ess": diagnostics.ess_of(values) if count else np.zeros(0)}
+            columns |= {"rhat": convergence.rhat_of(values) if count else np.zeros(0)}
+            columns |= {"ess": convergence.ess_of(values) if count else np.zeros(0)}
         import pandas as pd  # here, because importing it takes a third of a second
 
         table = pd.DataFrame(columns, index=scalar_labels(self.problem))

@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from bpinn.checkpoint import ChainFolder, Checkpoint
-from bpinn.diagnostics import statistics
+from bpinn.convergence import statistics
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage

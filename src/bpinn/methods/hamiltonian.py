@@ -14,7 +14,7 @@ from blackjax.adaptation.window_adaptation import build_schedule
 from blackjax.mcmc import hmc
 from jax import Array
 
-from bpinn import diagnostics
+from bpinn import convergence
 from bpinn.methods.base import Method, Record, Review, Stage, check_choice, check_count, check_number
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
@@ -175,7 +175,7 @@ class Hamiltonian(Stage):
     def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
         """How many times longer trajectories should be; whether warm-up can end; whether there are draws enough."""
         if done > self.num_warmup:
-            return Review(enough=diagnostics.enough(functionals, equations))
+            return Review(enough=convergence.enough(functionals, equations))
         longer = self._longer(done, functionals, equations)
         warm = done == self.num_warmup or (done > self._tuning and _settled(stats["step_size"]))
         # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
@@ -189,7 +189,7 @@ class Hamiltonian(Stage):
             return 1.0
         # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
         # as much as is wanted of it.
-        factor = np.clip(np.sqrt(diagnostics.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
+        factor = np.clip(np.sqrt(convergence.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
         return 1.0 if done > self._tuning and factor < FAR_TOO_SHORT else float(factor)
 
     def hear(self, state: _State, news: _News) -> _State:
