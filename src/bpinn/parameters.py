@@ -52,6 +52,16 @@ class Scalar:
     def sample(self, key: Array) -> Array:
         return jnp.ravel(self.transform.inv(self.prior.sample(key)))
 
+    def location_scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """Centre and spread on the real line: known where the prior is normal there, otherwise from draws."""
+        if type(self.prior) in (dist.Normal, dist.LogNormal):
+            loc, scale = np.asarray(self.prior.loc, float), np.asarray(self.prior.scale, float)
+            return np.broadcast_to(loc, self.shape).ravel(), np.broadcast_to(scale, self.shape).ravel()
+        with jax.ensure_compile_time_eval():
+            draws = np.asarray(jax.vmap(self.sample)(jax.random.split(jax.random.key(0), 4000)))
+        low, middle, high = np.quantile(draws, [0.1587, 0.5, 0.8413], axis=0)
+        return middle, 0.5 * (high - low)
+
 
 class Parameters:
     """Where everything lies in ``z``, and its prior. Equal for problems with equal fields and priors."""
@@ -115,9 +125,5 @@ class Parameters:
         for name, field, bounds in self.fields:
             scale[self.slices[name]] = field.prior_sd(bounds)
         for s in self.scalars:
-            with jax.ensure_compile_time_eval():
-                draws = np.asarray(jax.vmap(s.sample)(jax.random.split(jax.random.key(0), 4000)))
-            low, middle, high = np.quantile(draws, [0.1587, 0.5, 0.8413], axis=0)
-            centre[self.slices[s.name]] = middle
-            scale[self.slices[s.name]] = 0.5 * (high - low)
+            centre[self.slices[s.name]], scale[self.slices[s.name]] = s.location_scale()
         return centre, scale

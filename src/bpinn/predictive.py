@@ -132,7 +132,16 @@ def check(result: Result) -> Check:
     return _compared(result, _expected(result, result.z))
 
 
-@partial(jax.jit, static_argnames="model")
+# These run once: compiling them quickly counts for more than running them quickly.
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@partial(jax.jit, static_argnames=("model", "n"), compiler_options=QUICKLY)
+def _prior_draws(model: Model, key: Array, n: int) -> Array:
+    return jax.vmap(model.parameters.sample_prior)(jax.random.split(key, n))
+
+
+@partial(jax.jit, static_argnames="model", compiler_options=QUICKLY)
 def _predicted(model: Model, z: Array, data: Any) -> list[Array]:
     return jax.lax.map(partial(model.predicted, data=data), z, batch_size=AT_ONCE)
 
@@ -218,7 +227,7 @@ def judge(result: Result, health: Diagnosis) -> None:
         return
     if result.problem.readings:
         count = fewer.z.shape[0] * fewer.z.shape[1]  # as many as of the posterior, so that one program serves both
-        prior = np.asarray(result.posterior.sample_prior(jax.random.key(0), count))
+        prior = np.asarray(_prior_draws(result.posterior.model, jax.random.key(0), count))
         _judge_defined(health, _expected(result, prior))
         expected = _expected(fewer, fewer.z)
         if all(np.all(np.isfinite(values)) for values in expected):

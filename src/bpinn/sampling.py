@@ -254,17 +254,26 @@ class _StageRun:
             self._review()
 
     def compile(self, positions: Sequence[Any]) -> None:
-        """Compile in one thread, on a block of no steps, before the chains' threads start."""
+        """Compile on a block of no steps, before the chains' threads start; the first state meanwhile, in a thread."""
         first = self.chains[0]
         if all(chain.finished for chain in self.chains):
             return
-        if first.state is None:
-            first.state = _init(self.stage, self.model, self.data, first.key, positions[0])
-        self._run_block(first, 0)
+        if first.state is not None:
+            self._run_block(first, first.state, 0)
+            return
+        given = self.stage, self.model, self.data, first.key, positions[0]
+        shapes = _init.eval_shape(*given)  # which traces it, here: two threads would do so one after the other
+        state = self.pool.submit(self._precisely, _init, *given)
+        self._run_block(first, jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), shapes), 0)
+        first.state = state.result()
 
-    def _run_block(self, chain: Chain, count: int) -> Any:
+    def _precisely(self, function: Callable, *args: Any) -> Any:
+        with jax.enable_x64(self.double):
+            return function(*args)
+
+    def _run_block(self, chain: Chain, state: Any, count: int) -> Any:
         numbers = jnp.int32(chain.done), jnp.int32(count)
-        return _block(self.stage, self.model, self.data, chain.state, chain.key, *numbers, size=BLOCK_STEPS)
+        return _block(self.stage, self.model, self.data, state, chain.key, *numbers, size=BLOCK_STEPS)
 
     def go(self, positions: Sequence[Any]) -> bool:
         """Run all chains to the end; True if they were stopped."""
@@ -320,8 +329,7 @@ class _StageRun:
 
     def _advance(self, chain: Chain, position: Any) -> None:
         """One block of one chain, in a thread of its own."""
-        with jax.enable_x64(self.double):
-            self._advance_here(chain, position)
+        self._precisely(self._advance_here, chain, position)
 
     def _advance_here(self, chain: Chain, position: Any) -> None:
         stage = self.stage
@@ -332,7 +340,7 @@ class _StageRun:
         wanted = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
         count = min(max(wanted, 1), BLOCK_STEPS, end - chain.done)
         began = time.perf_counter()
-        state, buffers = self._run_block(chain, count)
+        state, buffers = self._run_block(chain, chain.state, count)
         warming = chain.done < stage.num_warmup
         if warming:
             buffers = buffers._replace(z=None)
