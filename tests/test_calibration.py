@@ -85,6 +85,7 @@ def test_a_wrong_likelihood_shows(scale, direction):
     assert "off" in str(found)
 
 
+@pytest.mark.slow
 def test_a_bias_shows():
     found = sbc(PROBLEM, exact(shift=0.5), simulations=120, progress=False)
     assert not found.is_uniform("s")

@@ -24,7 +24,7 @@ METHODS = {
     "hmc-kept": bp.HMC(num_warmup=30, num_draws=60, num_leapfrog=2, keep=20),
     "nuts": bp.NUTS(num_warmup=30, num_draws=20, max_tree_depth=4),
     "vi": bp.VI(num_steps=300, num_draws=30),
-    "flow": bp.Flow(num_steps=60, num_draws=30),
+    "flow": bp.Flow(layers=2, init="small", num_steps=60, num_draws=30),
     "pinn": bp.PINN(num_steps=200, polish=20),
     "dropout": bp.Dropout(num_steps=200, num_draws=30),
 }

@@ -16,12 +16,12 @@ import pytest
 import bpinn as bp
 
 FOLDER = Path(__file__).parents[1] / "examples"
-LONG = ("compare_methods",)  # its methods are all compiled
+LONG = ("compare_methods", "inverse_vector", "noise", "pde_system")
 RUNS = [
     pytest.param(path.stem, "", marks=pytest.mark.slow if path.stem in LONG else ())
     for path in sorted(FOLDER.glob("*.py"))
 ]
-RUNS += [("field_unknown", "with_k"), ("high_order", "mixed")]
+RUNS += [pytest.param("field_unknown", "with_k", marks=pytest.mark.slow), ("high_order", "mixed")]
 CHAINS, DRAWS = 2, 30
 POINTS = 7  # in every prediction, so that few programs are compiled
 QUICK = bp.HMC(num_warmup=60, num_draws=DRAWS, num_leapfrog=20, chains=CHAINS)
@@ -92,6 +92,7 @@ def test_forward_predicts_slope_and_equation():
     assert np.array_equal(equation, result.predict("f", at).draws)
 
 
+@pytest.mark.slow
 def test_inverse_draws_lie_in_the_support_of_their_priors():
     result, _, _ = run("inverse_vector")
     assert result.names == ["D", "V", "r", "sigma"]
@@ -108,7 +109,7 @@ def test_inverse_draws_lie_in_the_support_of_their_priors():
     assert np.all(far["r"] < 0)
 
 
-@pytest.mark.parametrize("flag", ["", "with_k"])
+@pytest.mark.parametrize("flag", ["", pytest.param("with_k", marks=pytest.mark.slow)])
 def test_unknown_field_is_positive_and_obeys_the_equation(flag):
     result, _, _ = run("field_unknown", flag)
     assert ("k" in result.problem.sensors) == bool(flag)
@@ -120,6 +121,7 @@ def test_unknown_field_is_positive_and_obeys_the_equation(flag):
     assert close(result.predict("f", at).draws, -flux)
 
 
+@pytest.mark.slow
 def test_readings_of_an_unknown_field_are_used():
     result, _, _ = run("field_unknown", "with_k")
     sensors = result.problem.sensors["k"]
@@ -139,6 +141,7 @@ def test_ode_system_follows_both_fields():
     assert close(rate, slope(result, "u", {"t": t}, "t"))
 
 
+@pytest.mark.slow
 def test_pde_system_has_a_field_of_x_only():
     result, _, _ = run("pde_system")
     x = np.linspace(0, 1, POINTS)
@@ -173,6 +176,7 @@ def test_periodic_seam_closes():
         assert np.abs(seam).mean() < 0.2 * np.abs(right).mean()
 
 
+@pytest.mark.slow
 def test_noise_is_inferred_and_a_student_t_lets_outliers_go():
     result, printed, _ = run("noise")
     assert result.names == ["noise_u"]

@@ -12,8 +12,6 @@ from jax.errors import JaxRuntimeError
 import bpinn as bp
 from bpinn import folders, sampling
 
-OPTIMIZED = True
-
 X = np.linspace(0.0, 1.0, 5)
 PROBLEM = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, {"u": bp.Sensors("u", {"x": X}, X, 0.1)})
 METHOD = bp.HMC(num_warmup=60, num_draws=200, num_leapfrog=3, chains=2)

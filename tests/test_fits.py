@@ -97,7 +97,10 @@ def test_gaussians_have_the_density_of_their_draws(family, x64):
     assert shape.log_prob(v, family) == pytest.approx(float(normal.log_prob(v)), rel=1e-10)
 
 
-@pytest.mark.parametrize("family", ["mean-field", "low-rank", "full-rank"])
+@pytest.mark.parametrize(
+    "family",
+    ["full-rank", *(pytest.param(f, marks=pytest.mark.slow) for f in ("mean-field", "low-rank"))],
+)
 def test_both_gradients_have_the_same_mean(family, x64):
     posterior = bp.Posterior(poisson(0.1))
     model, data = posterior.model, posterior.data
@@ -150,7 +153,7 @@ FLOWS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "potential" else pytest.mark.slow) for n in FLOWS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in FLOWS])
 def test_flows_bend_to_a_banana(name, quadrature):
     """Within 12% of an sd: flows miss a little of the thin ends of the banana, where a fit of q to p looks last."""
     mean, sd, evidence = quadrature

@@ -150,7 +150,7 @@ def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path):
 def test_hmc_with_and_without_the_kernel_has_one_posterior(monkeypatch):
     """The same chains to rounding at first, and the same posterior in the end: means within 4 standard errors."""
     problem = one_dimension((6,), points=(4, 4, 8))
-    method = bp.HMC(num_leapfrog=40, num_warmup=300, num_draws=1500)
+    method = bp.HMC(num_leapfrog=40, num_warmup=300, num_draws=500)
     with_kernel = bp.infer(problem, method, seed=0, progress=False)
     monkeypatch.setattr(native, "library", lambda: None)
     jax.clear_caches()

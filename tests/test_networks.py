@@ -9,8 +9,6 @@ import pytest
 import bpinn as bp
 from bpinn.methods.network import mask
 
-OPTIMIZED = True
-
 X = np.linspace(-1, 1, 9)
 
 

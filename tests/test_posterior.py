@@ -9,6 +9,7 @@ from scipy import stats
 
 import bpinn as bp
 from bpinn import located
+from bpinn.parameters import Scalar
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -144,6 +145,26 @@ def test_the_density_of_an_unknown_integrates_to_one_on_the_real_line(prior):
     log_weight = np.asarray(jax.vmap(scalar.log_prior)(jnp.asarray(z))) - proposal.logpdf(z)
     weight = np.exp(log_weight)
     assert abs(weight.mean() - 1) < 4 * weight.std() / np.sqrt(len(weight))
+
+
+@pytest.mark.parametrize(
+    ("prior", "centre", "spread"),
+    [
+        (dist.Normal(1.0, 0.3), [1.0], [0.3]),
+        (dist.Normal(np.array([1.0, 2.0]), 0.5), [1.0, 2.0], [0.5, 0.5]),
+        (dist.LogNormal(-0.5, 0.7), [-0.5], [0.7]),  # its logarithm is normal
+        (dist.Normal(1.0, 0.3).expand([2]), [1.0, 1.0], [0.3, 0.3]),  # from draws
+        (dist.HalfNormal(0.4), [np.log(0.4 * stats.halfnorm.median())], None),
+    ],
+)
+def test_the_centre_and_spread_of_an_unknown_are_those_on_the_real_line(prior, centre, spread):
+    """By draws within four standard errors of a median of 4,000, and of quantiles at one sd."""
+    found = Scalar.of("k", prior).location_scale()
+    np.testing.assert_allclose(found[0], centre, atol=4 * 1.25 * 1.0 / np.sqrt(4000))
+    if spread is not None:
+        np.testing.assert_allclose(found[1], spread, rtol=0.08)
+    if type(prior) in (dist.Normal, dist.LogNormal):
+        np.testing.assert_allclose(found, [centre, spread], rtol=1e-6)
 
 
 def test_constants_with_defaults_and_keyword_only_arguments():

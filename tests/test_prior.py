@@ -9,6 +9,8 @@ import bpinn as bp
 from bpinn import located, prior
 from bpinn.fields.kernels import exponential_eigenpairs
 
+OPTIMIZED = True
+
 LINE = bp.Problem(  # u = w x + b
     domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())}, unknowns={"k": dist.Normal(1000.0, 0.1)}
 )

@@ -54,9 +54,7 @@ class Page(HTMLParser):
             self.text += data
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in ("heat-1d", "curve") else pytest.mark.slow) for n in TEMPLATES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "curve" else pytest.mark.slow) for n in TEMPLATES])
 def test_every_template_has_a_whole_report(name, tmp_path):
     """One test for all, so that each template runs once, on whatever worker it is."""
     folder = tmp_path / name

@@ -317,7 +317,7 @@ def test_draws_go_on_until_the_run_is_good_and_no_further():
 
 
 def test_draws_end_at_the_most_where_chains_never_agree(monkeypatch):
-    monkeypatch.setattr("bpinn.diagnostics.enough", lambda *_: False)
+    monkeypatch.setattr("bpinn.convergence.enough", lambda *_: False)
     assert draw(straight_line(), replace(EASY, most_draws=330), chains=2).z.shape[1] == 330
 
 

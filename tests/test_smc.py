@@ -9,8 +9,6 @@ from scipy import integrate, stats
 
 import bpinn as bp
 
-OPTIMIZED = True
-
 KL = bp.KarhunenLoeve(bp.SquaredExponential(0.4), terms=5)
 X = np.linspace(0.0, 1.0, 7)
 READINGS = np.sin(3 * X) + 0.2 * np.random.default_rng(0).standard_normal(7)
