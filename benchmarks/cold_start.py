@@ -1,0 +1,79 @@
+"""Seconds from a cold start to an answer: this checkout against another revision of it, one after the other.
+
+    python benchmarks/cold_start.py [--against REVISION] [--repeats 5]
+
+Each run is a process of its own: import, the 1D inverse problem at noise 0.1 with default settings, bands, verdict.
+Nothing is taken from a compilation cache, but for the native kernel. Reported are medians over repeats, each of which
+has another seed, the same for both.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from results import HERE
+
+PROGRAM = """
+import json, sys, time
+began = time.perf_counter()
+import bpinn as bp
+imported = time.perf_counter()
+problem = bp.paper.inverse_reaction_1d(noise=0.1, seed=0).problem
+inferring = time.perf_counter()
+result = bp.infer(problem, seed=int(sys.argv[1]), progress=False)
+inferred = time.perf_counter()
+result.predict("u", problem.grid())
+verdict = result.diagnose().verdict
+ended = time.perf_counter()
+sampling = result.seconds["warm-up"] + result.seconds["draws"]
+print(json.dumps({"import": imported - began, "until the first step": inferred - inferring - sampling,
+    "warm-up": result.seconds["warm-up"], "draws": result.seconds["draws"], "bands and verdict": ended - inferred,
+    "in all": ended - began, "draws a chain": result.z.shape[1], "good": verdict == "good"}))
+"""
+
+
+def run(source: Path, seed: int) -> dict[str, float]:
+    env = os.environ | {"PYTHONPATH": str(source / "src")}
+    out = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(seed)], env=env, capture_output=True, text=True, check=True, cwd=source
+    )
+    return json.loads(out.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", metavar="REVISION")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    sources = {"this": HERE.parent}
+    with tempfile.TemporaryDirectory() as folder:
+        if given.against:
+            sources[given.against] = Path(folder) / "other"
+            subprocess.run(["git", "-C", HERE.parent, "worktree", "add", "-q", "--detach", sources[given.against],
+                            given.against], check=True)  # fmt: skip
+        try:
+            runs = {name: [] for name in sources}
+            for seed in range(given.repeats):
+                for name, source in sources.items():
+                    runs[name].append(run(source, seed))
+        finally:
+            if given.against:
+                remove = ["git", "-C", HERE.parent, "worktree", "remove", "--force", sources[given.against]]
+                subprocess.run(remove, check=True)
+    columns = list(runs["this"][0])
+    print("| revision | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
+    for name, found in runs.items():
+        medians = [np.median([float(r[c]) for r in found]) for c in columns[:-2]]
+        counts = (
+            f"{np.median([r['draws a chain'] for r in found]):.0f} | {sum(r['good'] for r in found)} of {len(found)}"
+        )
+        print(f"| {name} | " + " | ".join(f"{m:.2f}" for m in medians) + f" | {counts} |")
+
+
+if __name__ == "__main__":
+    main()
