@@ -80,7 +80,7 @@ def stopped(folder: Path, rng: random.Random) -> str:
     process = child(folder)
     wait_for_blocks(process, folder, rng.randint(1, 30))
     process.send_signal(signal.SIGINT)
-    return process.communicate()[0]
+    return " ".join(process.communicate())  # the second is where it was before the first draw: nothing can be kept
 
 
 def _damaged(folder: Path, rng: random.Random, damage: Callable[[bytes], bytes]) -> str:
@@ -134,7 +134,7 @@ def full_disk(folder: Path, rng: random.Random) -> str:
 MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
     "killed": ("killed (SIGKILL) at a random time", killed, None),
     "killed-again": ("killed four times in a row", killed_again_and_again, None),
-    "stopped": ("Ctrl-C at a random time", stopped, "stopped early"),
+    "stopped": ("Ctrl-C at a random time", stopped, "stopped"),
     "truncated": ("a file of the run cut short", truncated, "damaged"),
     "flipped": ("one bit of a file flipped", flipped, "damaged"),  # told where it matters: a file's date does not
     "two-at-once": ("a second process in the same folder", two_at_once, "another process"),
