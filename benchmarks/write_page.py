@@ -389,7 +389,8 @@ def page(found: dict[str, Any], folder: Path) -> str:
         lines += [
             prose(
                 "Ours is the default in one process, which uses all cores by itself; peers are one process a core. "
-                "What was tried where an aim is not met is told in [sampling.md](sampling.md)."
+                "What was tried where an aim is not met is told in [sampling.md](sampling.md). The start was shortened "
+                "after these runs; sampling.md has what that gives on another machine."
             ),
             "",
         ]
