@@ -68,7 +68,10 @@ def killed_after(monkeypatch, problem, method, folder, writes):
     return count
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+LONG = ("hmc-kept", "hmc-map")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in METHODS])
 def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch):
     problem = straight_line() if name in ("hmc-open", "hmc-found-warm-up") else make_problem(hidden=(4,))
     method = METHODS[name]

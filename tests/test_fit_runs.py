@@ -31,7 +31,7 @@ def random_flow(kind, affine, dim=4):
     return method, jax.tree.unflatten(tree, noisy)
 
 
-@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("affine", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["coupling", "spline", "potential"])
 def test_flows_are_bijections_with_exact_determinants(kind, affine, x64):
     method, params = random_flow(kind, affine)

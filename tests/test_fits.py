@@ -33,7 +33,7 @@ def compare(result, exact):
 # --- Gaussians ---
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", [NOISES[0], pytest.param(NOISES[1], marks=pytest.mark.slow)])
 def test_full_rank_vi_is_the_exact_gaussian(noise):
     """20,000 draws: four standard errors are 0.028 sd of a mean and 2% of an sd; Adam's last steps add as much."""
     problem = poisson(noise)
@@ -77,6 +77,7 @@ def test_mean_field_vi_understates_the_standard_deviations(noise, off, least):
     assert health.khat > 0.7
 
 
+@pytest.mark.slow
 def test_low_rank_vi_with_enough_directions_is_the_exact_gaussian():
     problem = poisson(0.1)
     result = fit(problem, bp.VI(family="low-rank", rank=10, num_steps=40_000, num_draws=DRAWS))

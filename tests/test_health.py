@@ -27,7 +27,18 @@ def test_healthy_runs_are_good():
     assert sum(h.verdict != "good" for h in found) <= 1, [str(h) for h in found if h.verdict != "good"]
 
 
-@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+QUICKLY = ("stuck", "collapsed", "solutions", "NaN", "without effect", "too small")  # all of them by make verify
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(
+            fault, marks=() if any(word in fault.name for word in QUICKLY) else pytest.mark.slow, id=fault.name
+        )
+        for fault in faults.FAULTS
+    ],
+)
 def test_each_fault_is_named_with_what_to_do(fault):
     found = fault.health(0)
     assert fault.is_named(found), found
