@@ -14,10 +14,14 @@ X = np.linspace(0.0, 1.0, 7)
 READINGS = np.sin(3 * X) + 0.2 * np.random.default_rng(0).standard_normal(7)
 
 
+def infer_line(noise):
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": KL}, {"u": bp.Sensors("u", {"x": X}, READINGS, noise)})
+    return bp.infer(problem, bp.SMC(particles=500), seed=0, progress=False)
+
+
 @pytest.fixture(scope="module")
 def linear():
-    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": KL}, {"u": bp.Sensors("u", {"x": X}, READINGS, 0.2)})
-    return bp.infer(problem, bp.SMC(particles=500), seed=0, progress=False)
+    return infer_line(0.2)
 
 
 def test_evidence_and_posterior_are_those_in_closed_form(linear):
@@ -31,6 +35,16 @@ def test_evidence_and_posterior_are_those_in_closed_form(linear):
     assert np.max(np.abs(z_scores)) < stats.t.ppf(1 - 0.0005 / 5, df=len(means) - 1)
     sd = linear.z.reshape(-1, 5).std(axis=0)
     np.testing.assert_allclose(sd, np.sqrt(np.diag(exact.covariance)), rtol=0.1)
+
+
+@pytest.mark.parametrize("noise", [0.05, 1.0])
+def test_evidence_with_more_and_less_noise(noise):
+    """At 0.2 weights that are squared by mistake give nearly the same; here they are off by 3 and by 8."""
+    result = infer_line(noise)
+    evidence = result.stats["log_evidence"][:, 0]
+    error = evidence.std(ddof=1) / np.sqrt(len(evidence))
+    assert error < 0.1
+    assert abs(evidence.mean() - bp.reference.exact(result.problem).log_evidence) < 4 * error + 0.03
 
 
 def test_populations_that_agree_are_good(linear):
