@@ -50,6 +50,9 @@ def main() -> None:
     parser.add_argument("--against", metavar="REVISION")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
+    if given.against and subprocess.run(["git", "-C", HERE.parent, "rev-parse", "-q", "--verify",
+                                         f"{given.against}^{{commit}}"], capture_output=True).returncode:  # fmt: skip
+        sys.exit(f"cold_start: {given.against!r} is no revision of this repository")
     sources = {"this": HERE.parent}
     with tempfile.TemporaryDirectory() as folder:
         if given.against:

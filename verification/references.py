@@ -93,7 +93,7 @@ def by_hmc(problem: bp.Problem, _: bp.Result) -> dict[str, Any]:
 def by_mclmc(problem: bp.Problem, first: bp.Result) -> dict[str, Any]:
     """From the last draws of a short run, with trajectories as long as HMC's."""
     posterior = bp.Posterior(problem, native=True)
-    (transition, target), _ = mclmc(isokinetic_velocity_verlet, 0.8), 1
+    transition, target = mclmc(isokinetic_velocity_verlet, 0.8)
     length = float(np.mean(first.stats["gradients"]))
     init, update, final = dual_averaging_adaptation(target)
 

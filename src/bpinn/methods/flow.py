@@ -87,8 +87,6 @@ class Flow(Approximation):
             raise InputError(f"Flow: affine must be True or False, got {self.affine!r}")
         if not self.affine and self.init in ("fit", "laplace"):
             raise InputError(f"Flow: init={self.init!r} is a start of the linear map, which affine=False leaves out")
-        if not isinstance(self.affine, bool):
-            raise InputError(f"Flow: affine must be True or False, got {self.affine!r}")
 
     @classmethod
     def paper(cls, steps: int = 50, **changes: Any) -> "Flow":
