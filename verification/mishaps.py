@@ -1,4 +1,4 @@
-"""What happens to a run when something happens to it: killed, stopped, its folder damaged, its disk full.
+"""What happens to a run when something happens to it: killed, stopped, out of memory, its folder damaged, no disk left.
 
 Every mishap befalls a real process that runs in a folder, at a random time, so many times over. Counted is in how many
 trials it was told in one sentence (where the process lives to tell it), and in how many the run that was then taken up
@@ -8,6 +8,7 @@ again ended bit for bit as one that nothing happened to. Used by run.py.
 import contextlib
 import io
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,8 +35,9 @@ def run(folder: Path) -> bp.Result:
     return bp.infer(PROBLEM, METHOD, seed=0, progress=False, out=folder)
 
 
-def child(folder: Path) -> subprocess.Popen:
-    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import mishaps; mishaps.main_of_child({str(folder)!r})"
+def child(folder: Path, before: str = "") -> subprocess.Popen:
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import mishaps\n{before}\n"
+    program += f"mishaps.main_of_child({str(folder)!r})"
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -43,9 +45,12 @@ def main_of_child(folder: str) -> None:
     """What a user's script would be; an error of ours ends it with its sentence."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background does not hear
     try:
+        print("ready", flush=True)
         result = run(Path(folder))
     except bp.InputError as error:
         sys.exit(f"InputError: {error}")
+    except KeyboardInterrupt as stop:
+        sys.exit(f"KeyboardInterrupt: {stop}")
     print("stopped early" if result.interrupted else "ended")
 
 
@@ -81,6 +86,42 @@ def stopped(folder: Path, rng: random.Random) -> str:
     wait_for_blocks(process, folder, rng.randint(1, 30))
     process.send_signal(signal.SIGINT)
     return " ".join(process.communicate())  # the second is where it was before the first draw: nothing can be kept
+
+
+def stopped_at_once(folder: Path, rng: random.Random) -> str:
+    process = child(folder)
+    assert process.stdout is not None
+    process.stdout.readline()  # it is ready
+    time.sleep(rng.uniform(0.0, 2.0))  # while it compiles, or seeks a start
+    process.send_signal(signal.SIGINT)
+    return " ".join(process.communicate())
+
+
+def out_of_memory(folder: Path, rng: random.Random) -> str:
+    """The process may have no more memory than it has, from some block on."""
+    process = child(folder)
+    wait_for_blocks(process, folder, rng.randint(1, 30))
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (1, resource.RLIM_INFINITY))
+    return " ".join(process.communicate())
+
+
+BACKWARDS = """
+import datetime, itertools, time, types
+import bpinn.folders, bpinn.runs
+now = itertools.count(1_900_000_000, -86_400)
+class Past(datetime.datetime):
+    now = classmethod(lambda cls, tz=None: cls.fromtimestamp(next(now), tz))
+bpinn.folders.datetime = bpinn.runs.datetime = types.SimpleNamespace(datetime=Past)
+time.time = lambda: float(next(now))
+"""
+
+
+def backwards(folder: Path, rng: random.Random) -> None:
+    """Killed, too, and taken up by a process whose clock goes back a day whenever it is asked."""
+    killed(folder, rng)
+    said = child(folder, BACKWARDS).communicate()[0]
+    assert "ended" in said, said
 
 
 def _damaged(folder: Path, rng: random.Random, damage: Callable[[bytes], bytes]) -> str:
@@ -135,6 +176,9 @@ MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
     "killed": ("killed (SIGKILL) at a random time", killed, None),
     "killed-again": ("killed four times in a row", killed_again_and_again, None),
     "stopped": ("Ctrl-C at a random time", stopped, "stopped"),
+    "stopped-at-once": ("Ctrl-C while it compiles or starts", stopped_at_once, "KeyboardInterrupt"),
+    "out-of-memory": ("no more memory, from some time on", out_of_memory, "out of memory"),
+    "backwards": ("a clock that goes backwards, and SIGKILL", backwards, None),
     "truncated": ("a file of the run cut short", truncated, "damaged"),
     "flipped": ("one bit of a file flipped", flipped, "damaged"),  # told where it matters: a file's date does not
     "two-at-once": ("a second process in the same folder", two_at_once, "another process"),

@@ -6,8 +6,10 @@ probability p holds it with probability p, for every unknown, every field at eve
 (Talts et al. 2018; Modrák et al. 2023).
 """
 
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -31,6 +33,7 @@ LIKELIHOOD = "log likelihood"
 GRID = 50  # points at which the distribution of ranks is compared with the uniform one
 SIMULATED = 4000  # sets of uniform ranks, from which the width of simultaneous bands is found
 Infer = Callable[[Problem, int], Result]
+One = Callable[[int], dict[str, np.ndarray]]  # a simulation, by its seed
 
 
 @dataclass(frozen=True)
@@ -238,10 +241,12 @@ def sbc(
     elif not callable(method):
         raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
     names = (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
+    seeds = range(seed, seed + simulations)
+    one = partial(_one, problem, method, draws)
     if out is None:
-        rows = [_one(problem, method, s, draws, progress, simulations, seed) for s in range(seed, seed + simulations)]
+        rows = sorted(_done(one, seeds, method, progress, simulations), key=lambda row: int(row["seed"]))
     else:
-        rows = _kept(Path(out), problem, method, range(seed, seed + simulations), draws, progress)
+        rows = _kept(Path(out), problem, method, one, seeds, draws, progress)
     return Calibration(
         names, np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
         tuple(str(r["verdict"]) for r in rows),
@@ -249,27 +254,50 @@ def sbc(
 
 
 def _kept(
-    folder: Path, problem: Problem, method: Method | Infer, seeds: range, draws: int, progress: bool
+    folder: Path, problem: Problem, method: Method | Infer, one: One, seeds: range, draws: int, progress: bool
 ) -> list[dict[str, np.ndarray]]:
     """Simulations with a file each: those that are there are read."""
     if not isinstance(method, Method):
         raise InputError("sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those there")
     claim(folder, "sbc", problem, method, draws=draws)
-    rows = []
+    paths = {seed: folder / f"simulation-{seed}.npz" for seed in seeds}
     with only_one(folder):
-        for seed in seeds:
-            path = folder / f"simulation-{seed}.npz"
-            if path.exists():
-                rows.append(read_arrays(path))
-                continue
-            rows.append(_one(problem, method, seed, draws, progress, len(seeds), seeds.start))
-            write_file(path, rows[-1])
-    return rows
+        missing = [seed for seed, path in paths.items() if not path.exists()]
+        for row in _done(one, missing, method, progress, len(seeds)):
+            write_file(paths[int(row["seed"])], row)
+        return [read_arrays(path) for path in paths.values()]
 
 
-def _one(
-    problem: Problem, method: Method | Infer, seed: int, draws: int, progress: bool, count: int, first: int
-) -> dict[str, np.ndarray]:
+def _done(
+    one: One, seeds: Sequence[int], method: Method | Infer, progress: bool, of: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Simulations as they end. Where a method has fewer chains than there are cores, several are made at once."""
+    cores = len(os.sched_getaffinity(0))
+    at_once = max(1, cores // method.chains) if isinstance(method, Method) else 1
+    double = jnp.result_type(float) == jnp.float64  # this thread's own; see `sampling.run`
+
+    def precisely(seed: int) -> dict[str, np.ndarray]:
+        with jax.enable_x64(double):
+            return one(seed)
+
+    def told(row: dict[str, np.ndarray], number: int) -> dict[str, np.ndarray]:
+        if progress:
+            print(f"simulation {of - len(seeds) + number} of {of}: {row['verdict']}", file=sys.stderr, flush=True)
+        return row
+
+    alone = seeds[:1] if at_once > 1 else seeds  # the first compiles for all
+    for number, seed in enumerate(alone, 1):
+        yield told(one(seed), number)
+    with ThreadPoolExecutor(at_once) as pool:
+        ends = [pool.submit(precisely, seed) for seed in seeds[len(alone) :]]
+        try:
+            for number, end in enumerate(as_completed(ends), len(alone) + 1):
+                yield told(end.result(), number)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _one(problem: Problem, method: Method | Infer, draws: int, seed: int) -> dict[str, np.ndarray]:
     simulated, truth = simulate(problem, seed)
     if isinstance(method, Method):
         result = infer(simulated, method, seed=seed, progress=False)
@@ -286,9 +314,7 @@ def _one(
     posterior = Posterior(simulated)
     watched = np.asarray(_watched(posterior.model, np.stack([truth, *flat[rows]]), posterior.data), float)
     verdict = result.diagnose().verdict
-    if progress:
-        print(f"simulation {seed - first + 1} of {count}: {verdict}", file=sys.stderr, flush=True)
-    return {"truth": watched[0], "draws": watched[1:], "verdict": np.array(verdict)}
+    return {"truth": watched[0], "draws": watched[1:], "verdict": np.array(verdict), "seed": np.array(seed)}
 
 
 @partial(jax.jit, static_argnames="model")

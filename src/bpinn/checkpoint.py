@@ -67,6 +67,8 @@ def map_draws(folder: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise MemoryError from None  # which is said where a run is
         raise InputError(f"{path}: the file is missing or damaged ({error})") from None
 
 
