@@ -44,7 +44,7 @@ verify: $(READY)
 	done
 	@$(BIN)/python verification/write_trust.py
 	@echo "== Running the longer tests"
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --durations 30
 
 # BENCH=--resume goes on with an interrupted run; BENCH="--only bpinn tfp_xla" compares some.
 RESULTS ?= benchmarks/results.json

@@ -1,6 +1,6 @@
 """The No-U-Turn sampler."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from blackjax.mcmc import hmc, nuts
@@ -12,15 +12,14 @@ from bpinn.methods.hamiltonian import Sampler
 
 @dataclass(frozen=True)
 class NUTS(Sampler):
-    """The No-U-Turn sampler. On these posteriors its trees saturate; `HMC` is many times faster.
+    """The No-U-Turn sampler. Of networks its trees are as deep as they may be, and `HMC` is some times faster.
 
     Arguments are those of `HMC`, with ``max_tree_depth`` (at most 2 to that power leapfrog steps)
-    in the place of ``num_leapfrog``.
+    in the place of ``num_leapfrog``. ``mass="diagonal"`` makes for shorter trees where parameters are few; the
+    variances of a thousand weights are not known after a warm-up.
     """
 
     max_tree_depth: int = 10
-    num_warmup: int | None = field(default=500, kw_only=True)
-    mass: str = field(default="diagonal", kw_only=True)
 
     def __post_init__(self) -> None:
         check_count("NUTS", "max_tree_depth", self.max_tree_depth)
