@@ -456,3 +456,89 @@ def test_chains_take_what_a_review_says(limit, expected):
     heard = stage.hear(state, hamiltonian._News(1.5, limit))
     assert int(heard.length) == 300
     assert float(jnp.exp(heard.step_size.log_step_size_avg)) == pytest.approx(expected, rel=1e-5)
+
+
+# --- what is mended after warm-up ---
+
+
+def slowly(rho, chains=4, draws=200):
+    """Draws of three functionals whose next one is so much like the last."""
+    rng = np.random.default_rng(3)
+    found = np.zeros((chains, draws, 3))
+    found[:, 0] = rng.standard_normal((chains, 3))
+    for i in range(1, draws):
+        found[:, i] = rho * found[:, i - 1] + np.sqrt(1 - rho**2) * rng.standard_normal((chains, 3))
+    return found
+
+
+def looked_at(functionals, *, divergent=0.0, cost=100.0, **settings):
+    shape = functionals.shape[:2]
+    stats = {
+        "gradients": np.full(shape, cost),
+        "divergent": np.random.default_rng(0).uniform(size=shape) < divergent,
+        "step_size": np.full(shape, 0.1),
+    }
+    stage = stage_of(**settings)
+    return stage.review(stage.num_warmup + shape[1], functionals, stats, np.zeros(3, bool))
+
+
+def test_trajectories_that_are_still_too_short_are_lengthened():
+    assert looked_at(slowly(0.0)).enough
+    slow = looked_at(slowly(0.97))
+    assert not slow.enough
+    assert 1.5 < slow.news.longer <= 4
+    assert slow.news.step_size is None
+    assert looked_at(slowly(0.6)).news.longer == 1.0  # more draws will do
+    assert looked_at(slowly(0.97, draws=250)).news is None  # not at every review
+    assert looked_at(slowly(0.97), num_leapfrog=50).news is None  # a length that was given stays
+    assert not looked_at(slowly(0.97), num_leapfrog=50).enough
+
+
+def test_steps_that_are_too_long_for_some_places_are_shortened():
+    review = looked_at(slowly(0.6), divergent=0.05)
+    assert review.news.step_size == pytest.approx(0.075)
+    assert review.news.longer == pytest.approx(1 / 0.75)  # as far as before
+
+
+def test_mending_makes_no_run_longer():
+    functionals = slowly(0.97, draws=600)
+    stats = {"gradients": np.full((4, 600), 100.0)}
+    stage = stage_of(most_draws=1000)
+    done = stage.num_warmup + 600
+    stats |= {"divergent": np.zeros((4, 600)), "step_size": np.full((4, 600), 0.1)}
+    assert not stage.review(done, functionals, stats, np.zeros(3, bool)).enough
+    stats["gradients"][:, 200:] = 300.0
+    assert stage.review(done, functionals, stats, np.zeros(3, bool)).enough
+
+
+@pytest.fixture
+def mended(monkeypatch):
+    """Runs that never are enough, and are mended after 200 draws and every 100 more."""
+    monkeypatch.setattr("bpinn.convergence.enough", lambda *_: False)
+    monkeypatch.setattr(hamiltonian, "LONG_ROUND", 100)
+    monkeypatch.setattr(hamiltonian, "FAR_TOO_SHORT", 0.0)
+    monkeypatch.setattr(hamiltonian, "TOO_MANY_DIVERGE", -1.0)
+
+
+def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path):
+    method = replace(EASY, most_draws=500)
+    expected = draw(straight_line(), method, chains=2)
+    steps = expected.stats["step_size"][0]
+    assert steps[0] > steps[250] > steps[350] > steps[450]
+    for stop in (370, 460, 580):  # soon after each mending
+
+        def interrupt(progress, stop=stop):
+            if max(chain.done for chain in progress.chains) > stop:
+                raise KeyboardInterrupt
+
+        bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run", cores=1)
+    taken_up = bp.infer(straight_line(), method, seed=0, chains=2, progress=False, out=tmp_path / "run")
+    np.testing.assert_array_equal(taken_up.z, expected.z)
+
+
+def test_a_run_that_is_mended_has_the_same_posterior(mended):
+    problem = straight_line()
+    exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
+    band = draw(problem, replace(EASY, most_draws=1500)).predict("u", {"x": [0.5]})
+    assert abs(band.mean - exact.mean) < 5 * exact.sd / np.sqrt(1000)
+    assert abs(band.sd / exact.sd - 1) < 0.1

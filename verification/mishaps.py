@@ -6,7 +6,6 @@ again ended bit for bit as one that nothing happened to. Used by run.py.
 """
 
 import contextlib
-import io
 import random
 import resource
 import shutil
@@ -15,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,7 @@ def _damaged(folder: Path, rng: random.Random, damage: Callable[[bytes], bytes])
     block = rng.choice(blocks(folder))
     block.write_bytes(damage(block.read_bytes()))
     (folder / "result.npz").unlink()  # or nothing of the blocks would be read
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        run(folder)
-    return said.getvalue()
+    return child(folder).communicate()[1]
 
 
 def truncated(folder: Path, rng: random.Random) -> str:
@@ -186,27 +184,39 @@ MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
 }
 
 
+class CannotBeTried(Exception):
+    """Such as a disk of one's own, for which one must be root."""
+
+
+def attempt(name: str, folder: Path, expected: np.ndarray) -> tuple[str, bool]:
+    """What was said, and whether the run that was then taken up ended as one that nothing happened to."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        said = MISHAPS[name][1](folder, random.Random(folder.name))
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        raise CannotBeTried(str(error)) from None
+    same = np.array_equal(run(folder).z, expected)
+    shutil.rmtree(folder)
+    return (said or "").replace(str(folder), "RUN"), same
+
+
 def count(names: Iterable[str], trials: int, work: Path) -> Iterator[dict[str, Any]]:
     """Of each mishap: how often it was told, and the run ended as one that nothing happened to."""
     expected = bp.infer(PROBLEM, METHOD, seed=0, progress=False).z
-    for name in names:
-        about, mishap, wanted = MISHAPS[name]
-        rng, told, same, example = random.Random(name), 0, 0, ""
-        for trial in range(trials):
-            folder = work / f"{name}-{trial}"
-            shutil.rmtree(folder, ignore_errors=True)
+    with ThreadPoolExecutor(2) as pool:  # processes hardly compute: most of the time they start
+        for name in names:
+            about, _, wanted = MISHAPS[name]
+            folders = [work / f"{name}-{trial}" for trial in range(trials)]
             try:
-                said = mishap(folder, rng)
-            except (subprocess.CalledProcessError, FileNotFoundError) as error:
+                found = list(pool.map(partial(attempt, name, expected=expected), folders))
+            except CannotBeTried as error:
                 print(f"{about}: cannot be tried here ({error})", file=sys.stderr)
-                break
-            if wanted is not None and wanted in said:
-                told, example = told + 1, said.strip().splitlines()[-1].replace(str(folder), "RUN")
-            same += np.array_equal(run(folder).z, expected)
-            shutil.rmtree(folder)
-        else:
-            silent = wanted is not None and told < trials and name != "flipped"
+                continue
+            told = [said for said, _ in found if wanted is not None and wanted in said]
+            words = [line.strip() for said in told[-1:] for line in said.splitlines() if str(wanted) in line]
+            same = sum(same for _, same in found)
+            silent = wanted is not None and len(told) < trials and name != "flipped"
             yield {
-                "about": about, "trials": trials, "told": None if wanted is None else told, "same": same,
-                "example": example, "wrong": silent or same < trials,
+                "about": about, "trials": trials, "told": None if wanted is None else len(told), "same": same,
+                "example": words[0] if words else "", "wrong": silent or same < trials,
             }  # fmt: skip

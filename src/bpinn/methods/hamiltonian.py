@@ -30,6 +30,9 @@ FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 16000  # leapfrog steps, where their 
 MOST_GROWN, MOST_SHRUNK = 4.0, 0.5
 FAR_TOO_SHORT = 1.5  # by which factor trajectories must be too short, for their length to be changed after the pilots
 LEAST_DRAWS, ROUND = 200, 50  # where the number of draws is not given
+# After so many draws, trajectories that are still far too short are lengthened, and steps are shortened where more than
+# this share of them diverge.
+LONG_ROUND, TOO_MANY_DIVERGE, SHORTENED = 200, 0.005, 0.75
 # Where the length of warm-up is not given: it goes on in rounds until step sizes no longer shrink, on average over
 # chains or much in any.
 LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
@@ -175,12 +178,34 @@ class Hamiltonian(Stage):
     def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
         """How many times longer trajectories should be; whether warm-up can end; whether there are draws enough."""
         if done > self.num_warmup:
-            return Review(enough=convergence.enough(functionals, equations))
+            return self._review_draws(done - self.num_warmup, functionals, stats, equations)
         longer = self._longer(done, functionals, equations)
         warm = done == self.num_warmup or (done > self._tuning and _settled(stats["step_size"]))
         # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
         limit = _usual(stats["step_size"]) if warm and self.until_warm else None
         return Review(_News(longer, limit), warm)
+
+    def _review_draws(
+        self, draws: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray
+    ) -> Review:
+        """Whether there are enough. If after many there are not, trajectories may be too short for slow quantities, or
+        steps too long for some part of the posterior, which warm-up was too short to see. Mending that makes no run
+        longer: draws end when as many gradients are spent as the most draws would have cost before.
+        """
+        if convergence.enough(functionals, equations):
+            return Review(enough=True)
+        if not self.settings.finds_length:
+            return Review()
+        spent = stats["gradients"].mean(axis=0)
+        most = (self.num_steps - self.num_warmup) * spent[:LONG_ROUND].mean()
+        if spent.sum() > most or draws % LONG_ROUND:
+            return Review(enough=bool(spent.sum() > most))
+        recent = slice(-LONG_ROUND, None)
+        factor = np.sqrt(convergence.shortfall(functionals[:, recent], equations))
+        longer = min(float(factor), MOST_GROWN) if factor > FAR_TOO_SHORT else 1.0
+        if np.mean(stats["divergent"][:, recent]) < TOO_MANY_DIVERGE:
+            return Review(_News(longer, None))
+        return Review(_News(longer / SHORTENED, SHORTENED * _usual(stats["step_size"][:, recent])))
 
     def _longer(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> float:
         """How many times longer trajectories should be, from those since the last pause."""

@@ -26,7 +26,8 @@ class HMC(Sampler):
             takes for step sizes to settle, 350 at least and 600 at most.
         num_draws: draws of each chain after warm-up; unless given, as many as it takes for the run to be judged good,
             200 at least and ``most_draws`` at most.
-        most_draws: of each chain, where ``num_draws`` is not given: how long to try.
+        most_draws: of each chain, where ``num_draws`` is not given: how long to try. Where trajectories turn out to be
+            too short after all, they are lengthened, and there are fewer draws.
         step_size: the first step size; dual averaging takes it from there.
         target_accept: the acceptance rate that dual averaging aims for.
         mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
