@@ -149,10 +149,9 @@ def main() -> None:
         row = {"fingerprint": fingerprint(problem), "names": labels}
         for label, sampler in SAMPLERS.items():
             began = time.perf_counter()
-            row[label] = sampler(problem, first)
-            row[label]["seconds"] = time.perf_counter() - began
-            r = row[label]
-            print(f"{name} {label}: R-hat {r['rhat']:.4f}, ESS {r['ess']:.0f}, {r['seconds']:.0f} s", flush=True)
+            r = row[label] = sampler(problem, first)
+            seconds = time.perf_counter() - began
+            print(f"{name} {label}: R-hat {r['rhat']:.4f}, ESS {r['ess']:.0f}, {seconds:.0f} s", flush=True)
         stored[name] = row
         save(STORED, stored)
 

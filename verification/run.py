@@ -215,7 +215,7 @@ def refer(labels: Iterable[str], folder: Path) -> Iterator[dict[str, Any]]:
             print(f"no reference of {name} as it is now: run python verification/references.py --only {name}")
             continue
         row: dict[str, Any] = {"name": name, "samplers_apart": apart(kept["MCLMC"], kept["HMC"]), "default": {}}
-        row["long"] = {s: {k: kept[s][k] for k in ("ess", "rhat", "seconds")} for s in references.SAMPLERS}
+        row["long"] = {s: {k: kept[s][k] for k in ("ess", "rhat")} for s in references.SAMPLERS}
         for label in labels:
             runs = short_runs(name, problem, label, folder)
             means, sds = (np.array([run[key] for run in runs]) for key in ("mean", "sd"))
