@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import references
 from problems import PROBLEMS
 from results import load
-from run import LEVEL, PAPER_SD
+from run import CASES, LEVEL, PAPER_SD
 from scipy import stats
 from write_page import prose, table
 
@@ -85,8 +85,8 @@ def letters() -> list[str]:
 
 
 def calibration_rows(found: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for row in found.values():
+    rows, order = [], [case.name for case in CASES]
+    for _, row in sorted(found.items(), key=lambda item: order.index(item[0])):
         shares = [f"{row['coverage']['all'][p][0]:.0%}" for p in ("0.5", "0.8", "0.95")]
         verdicts = row["verdicts"]
         worst = max(row["bias"], key=lambda name: abs(row["bias"][name]))
