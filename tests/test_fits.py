@@ -162,7 +162,8 @@ def test_flows_bend_to_a_banana(name, quadrature):
     z = result.z[0].astype(float)
     assert np.all(np.abs(z.mean(axis=0) - mean) < 0.12 * sd)
     assert np.all(np.abs(z.std(axis=0) / sd - 1) < 0.12)
-    assert np.mean(result.history["elbo"][0, -20:]) == pytest.approx(evidence, abs=0.04)
+    bound = np.mean(result.history["elbo"][0, -20:])
+    assert evidence - 0.06 < bound < evidence + 0.02
     assert result.diagnose().verdict != "bad"
 
 
