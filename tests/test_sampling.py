@@ -454,6 +454,8 @@ def test_chains_take_what_a_review_says(limit, expected):
     own = stage._adapters()[0][0](0.1)._replace(log_step_size_avg=jnp.log(0.1))
     state = hamiltonian._State(None, own, None, None, None, jnp.int32(200))
     heard = stage.hear(state, hamiltonian._News(1.5, limit))
+    shorter = stage.hear(state, hamiltonian._News(1.0, None, 0.5)).step_size.log_step_size_avg
+    assert float(jnp.exp(shorter)) == pytest.approx(0.05, rel=1e-5)
     assert int(heard.length) == 300
     assert float(jnp.exp(heard.step_size.log_step_size_avg)) == pytest.approx(expected, rel=1e-5)
 
@@ -488,7 +490,8 @@ def test_trajectories_that_are_still_too_short_are_lengthened():
     assert not slow.enough
     assert 1.5 < slow.news.longer <= 4
     assert slow.news.step_size is None
-    assert looked_at(slowly(0.6)).news.longer == 1.0  # more draws will do
+    assert slow.news.shorter == 1.0
+    assert looked_at(slowly(0.6)).news is None  # more draws will do
     assert looked_at(slowly(0.97, draws=250)).news is None  # not at every review
     assert looked_at(slowly(0.97), num_leapfrog=50).news is None  # a length that was given stays
     assert not looked_at(slowly(0.97), num_leapfrog=50).enough
@@ -496,8 +499,9 @@ def test_trajectories_that_are_still_too_short_are_lengthened():
 
 def test_steps_that_are_too_long_for_some_places_are_shortened():
     review = looked_at(slowly(0.6), divergent=0.05)
-    assert review.news.step_size == pytest.approx(0.075)
+    assert review.news.shorter == 0.75
     assert review.news.longer == pytest.approx(1 / 0.75)  # as far as before
+    assert looked_at(slowly(0.6, chains=1), divergent=0.005).news is None  # one may happen
 
 
 def test_mending_makes_no_run_longer():
@@ -507,6 +511,9 @@ def test_mending_makes_no_run_longer():
     done = stage.num_warmup + 600
     stats |= {"divergent": np.zeros((4, 600)), "step_size": np.full((4, 600), 0.1)}
     assert not stage.review(done, functionals, stats, np.zeros(3, bool)).enough
+    stats["gradients"][:, 200:] = 170.0
+    news = stage.review(done, functionals, stats, np.zeros(3, bool)).news
+    assert news.longer == pytest.approx(12_000 / (50 * 170))  # what is left of 100,000 is for the next 50
     stats["gradients"][:, 200:] = 300.0
     assert stage.review(done, functionals, stats, np.zeros(3, bool)).enough
 
@@ -516,16 +523,16 @@ def mended(monkeypatch):
     """Runs that never are enough, and are mended after 200 draws and every 100 more."""
     monkeypatch.setattr("bpinn.convergence.enough", lambda *_: False)
     monkeypatch.setattr(hamiltonian, "LONG_ROUND", 100)
-    monkeypatch.setattr(hamiltonian, "FAR_TOO_SHORT", 0.0)
     monkeypatch.setattr(hamiltonian, "TOO_MANY_DIVERGE", -1.0)
+    monkeypatch.setattr(hamiltonian, "FEWEST_DIVERGE", -1)
 
 
 def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path):
-    method = replace(EASY, most_draws=500)
+    method = replace(EASY, most_draws=800)
     expected = draw(straight_line(), method, chains=2)
     steps = expected.stats["step_size"][0]
-    assert steps[0] > steps[250] > steps[350] > steps[450]
-    for stop in (370, 460, 580):  # soon after each mending
+    assert steps[0] > steps[250] > steps[350]
+    for stop in (370, 460):  # soon after each mending
 
         def interrupt(progress, stop=stop):
             if max(chain.done for chain in progress.chains) > stop:

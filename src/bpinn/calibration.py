@@ -8,6 +8,7 @@ probability p holds it with probability p, for every unknown, every field at eve
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -242,11 +243,13 @@ def sbc(
         raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
     names = (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
     seeds = range(seed, seed + simulations)
-    one = partial(_one, problem, method, draws)
+    stop = threading.Event()
+    one = partial(_one, problem, method, draws, stop)
     if out is None:
-        rows = sorted(_done(one, seeds, method, progress, simulations), key=lambda row: int(row["seed"]))
+        done = _done(one, seeds, method, stop, progress, simulations)
+        rows = sorted(done, key=lambda row: int(row["seed"]))
     else:
-        rows = _kept(Path(out), problem, method, one, seeds, draws, progress)
+        rows = _kept(Path(out), problem, method, one, seeds, draws, stop, progress)
     return Calibration(
         names, np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
         tuple(str(r["verdict"]) for r in rows),
@@ -254,22 +257,29 @@ def sbc(
 
 
 def _kept(
-    folder: Path, problem: Problem, method: Method | Infer, one: One, seeds: range, draws: int, progress: bool
-) -> list[dict[str, np.ndarray]]:
+    folder: Path, problem: Problem, method: Method | Infer, one: One, seeds: range, draws: int, stop: threading.Event,
+    progress: bool,
+) -> list[dict[str, np.ndarray]]:  # fmt: skip
     """Simulations with a file each: those that are there are read."""
     if not isinstance(method, Method):
         raise InputError("sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those there")
     claim(folder, "sbc", problem, method, draws=draws)
     paths = {seed: folder / f"simulation-{seed}.npz" for seed in seeds}
     with only_one(folder):
-        missing = [seed for seed, path in paths.items() if not path.exists()]
-        for row in _done(one, missing, method, progress, len(seeds)):
-            write_file(paths[int(row["seed"])], row)
-        return [read_arrays(path) for path in paths.values()]
+        rows = {seed: read_arrays(path) for seed, path in paths.items() if path.exists()}
+        missing = [seed for seed in seeds if seed not in rows]
+
+        def kept(seed: int) -> dict[str, np.ndarray]:
+            row = one(seed)
+            write_file(paths[seed], row)  # where it is made, so that it is there whatever happens to others
+            return row
+
+        rows |= {int(row["seed"]): row for row in _done(kept, missing, method, stop, progress, len(seeds))}
+    return [rows[seed] for seed in seeds]
 
 
 def _done(
-    one: One, seeds: Sequence[int], method: Method | Infer, progress: bool, of: int
+    one: One, seeds: Sequence[int], method: Method | Infer, stop: threading.Event, progress: bool, of: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Simulations as they end. Where a method has fewer chains than there are cores, several are made at once."""
     cores = len(os.sched_getaffinity(0))
@@ -294,13 +304,16 @@ def _done(
             for number, end in enumerate(as_completed(ends), len(alone) + 1):
                 yield told(end.result(), number)
         finally:
+            stop.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _one(problem: Problem, method: Method | Infer, draws: int, seed: int) -> dict[str, np.ndarray]:
+def _one(
+    problem: Problem, method: Method | Infer, draws: int, stop: threading.Event, seed: int
+) -> dict[str, np.ndarray]:
     simulated, truth = simulate(problem, seed)
     if isinstance(method, Method):
-        result = infer(simulated, method, seed=seed, progress=False)
+        result = infer(simulated, method, seed=seed, progress=partial(_heed, stop))
     else:
         result = method(simulated, seed)
     if result.interrupted:
@@ -315,6 +328,12 @@ def _one(problem: Problem, method: Method | Infer, draws: int, seed: int) -> dic
     watched = np.asarray(_watched(posterior.model, np.stack([truth, *flat[rows]]), posterior.data), float)
     verdict = result.diagnose().verdict
     return {"truth": watched[0], "draws": watched[1:], "verdict": np.array(verdict), "seed": np.array(seed)}
+
+
+def _heed(stop: threading.Event, _: Any) -> None:
+    """Between blocks: Ctrl-C is heard by the main thread alone, which tells the others so."""
+    if stop.is_set():
+        raise KeyboardInterrupt
 
 
 @partial(jax.jit, static_argnames="model")

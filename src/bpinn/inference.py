@@ -109,11 +109,14 @@ def draw(
     checkpoint: Checkpoint | None = None,
 ) -> Result:
     """`infer` for arguments that have been checked, with the blocks on disk if there is a checkpoint."""
-    posterior = Posterior(problem)
     chains = method.chains if chains is None else chains
     settings: dict[str, Any] = {"seed": seed, "chains": chains, "cores": cores, "report": report}
     try:
+        posterior = Posterior(problem)
         draws = sampling.run(posterior, method, **settings, checkpoint=checkpoint)
+    except KeyboardInterrupt as stop:
+        kept = "what is in the folder stays there" if checkpoint else "nothing to keep"
+        raise KeyboardInterrupt(str(stop) or f"stopped before the first step; {kept}") from None
     except (MemoryError, JaxRuntimeError) as error:
         if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise

@@ -154,7 +154,7 @@ def run(
                 state.compile(positions)
             except KeyboardInterrupt:
                 if not history:
-                    raise KeyboardInterrupt("stopped before the first step; nothing to keep") from None
+                    raise
                 interrupted = True  # what was fitted before is kept: draw from it
                 if not last:
                     continue

@@ -32,7 +32,8 @@ FAR_TOO_SHORT = 1.5  # by which factor trajectories must be too short, for their
 LEAST_DRAWS, ROUND = 200, 50  # where the number of draws is not given
 # After so many draws, trajectories that are still far too short are lengthened, and steps are shortened where more than
 # this share of them diverge.
-LONG_ROUND, TOO_MANY_DIVERGE, SHORTENED = 200, 0.005, 0.75
+LONG_ROUND, TOO_MANY_DIVERGE, FEWEST_DIVERGE, SHORTENED = 200, 0.005, 3, 0.75
+MENDED = 1.25  # times as many gradients a draw as at first, which no jitter makes of them
 # Where the length of warm-up is not given: it goes on in rounds until step sizes no longer shrink, on average over
 # chains or much in any.
 LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
@@ -49,10 +50,12 @@ class _State(NamedTuple):
 
 
 class _News(NamedTuple):
-    """What chains are told: how many times longer their trajectories are to be, and the longest step to take."""
+    """What chains are told: how many times longer their trajectories are to be, the longest step to take, and by which
+    factor to shorten their own."""
 
     longer: float
     step_size: float | None
+    shorter: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -197,15 +200,18 @@ class Hamiltonian(Stage):
         if not self.settings.finds_length:
             return Review()
         spent = stats["gradients"].mean(axis=0)
-        most = (self.num_steps - self.num_warmup) * spent[:LONG_ROUND].mean()
-        if spent.sum() > most or draws % LONG_ROUND:
-            return Review(enough=bool(spent.sum() > most))
+        at_first, now = spent[:LONG_ROUND].mean(), spent[-ROUND:].mean()
+        left = (self.num_steps - self.num_warmup) * at_first - spent.sum()
+        over = bool(now > MENDED * at_first and left <= 0)
+        if over or draws % LONG_ROUND or not np.all(np.isfinite(functionals)):
+            return Review(enough=over)
         recent = slice(-LONG_ROUND, None)
+        diverged = stats["divergent"][:, recent]
+        shorter = SHORTENED if diverged.sum() > max(TOO_MANY_DIVERGE * diverged.size, FEWEST_DIVERGE) else 1.0
         factor = np.sqrt(convergence.shortfall(functionals[:, recent], equations))
-        longer = min(float(factor), MOST_GROWN) if factor > FAR_TOO_SHORT else 1.0
-        if np.mean(stats["divergent"][:, recent]) < TOO_MANY_DIVERGE:
-            return Review(_News(longer, None))
-        return Review(_News(longer / SHORTENED, SHORTENED * _usual(stats["step_size"][:, recent])))
+        longer = (factor if factor > FAR_TOO_SHORT else 1.0) / shorter
+        longer = min(longer, MOST_GROWN * at_first / now, left / (ROUND * now))
+        return Review(_News(float(longer), None, shorter) if longer > 1.0 else None)
 
     def _longer(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> float:
         """How many times longer trajectories should be, from those since the last pause."""
@@ -221,6 +227,10 @@ class Hamiltonian(Stage):
         if news.longer != 1.0:
             length = np.clip(round(int(state.length) * news.longer), SHORTEST, LONGEST)
             state = state._replace(length=jnp.int32(length))
+        if news.shorter != 1.0:
+            own = state.step_size.log_step_size_avg
+            shorter = own + jnp.asarray(np.log(news.shorter), own.dtype)
+            state = state._replace(step_size=state.step_size._replace(log_step_size_avg=shorter))
         if news.step_size is not None:
             own = state.step_size.log_step_size_avg
             smaller = jnp.minimum(own, jnp.asarray(np.log(news.step_size), own.dtype))

@@ -17,7 +17,8 @@ class HMC(Sampler):
     """Hamiltonian Monte Carlo.
 
     Arguments:
-        num_leapfrog: leapfrog steps in a trajectory; unless given, found in warm-up from how well the chains mix.
+        num_leapfrog: leapfrog steps in a trajectory; unless given, found in warm-up from how well the chains mix, and
+            mended after it.
         jitter: each trajectory's number of steps is drawn from ``num_leapfrog * (1 ± jitter)``, so that
             no quantity comes back to where it was in every trajectory; 0 keeps it fixed.
         step_jitter: each trajectory's step size is drawn from ``(1 - step_jitter, 1)`` times the one that was found, so

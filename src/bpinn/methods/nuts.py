@@ -15,8 +15,8 @@ class NUTS(Sampler):
     """The No-U-Turn sampler. Of networks its trees are as deep as they may be, and `HMC` is some times faster.
 
     Arguments are those of `HMC`, with ``max_tree_depth`` (at most 2 to that power leapfrog steps)
-    in the place of ``num_leapfrog``. ``mass="diagonal"`` makes for shorter trees where parameters are few; the
-    variances of a thousand weights are not known after a warm-up.
+    in the place of ``num_leapfrog`` and what goes with it. ``mass="diagonal"`` makes for shorter trees where
+    parameters are few; the variances of a thousand weights are not known after a warm-up.
     """
 
     max_tree_depth: int = 10
