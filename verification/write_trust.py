@@ -219,7 +219,7 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
     if found.get("mishaps"):
         lines += ["## Mishaps of a run", "", prose(MISHAPS), ""]
         rows = [[row["about"], "–" if row["told"] is None else f"{row['told']} of {row['trials']}",
-                 f"{row['same']} of {row['trials']}", row["example"]] for row in found["mishaps"]]  # fmt: skip
+                 f"{row['same']} of {row['trials']}", row["example"].strip()] for row in found["mishaps"]]  # fmt: skip
         lines += [table(["mishap", "told", "the same", "in the words"], rows), ""]
     if "coverage" in found:
         lines += ["## The paper's truth", "", prose(COVERAGE), ""]
