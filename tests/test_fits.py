@@ -148,7 +148,7 @@ def quadrature():
 
 FLOWS = {
     "coupling": bp.Flow(kind="coupling", num_steps=6000, num_draws=DRAWS),
-    "spline": bp.Flow(kind="spline", num_steps=6000, num_draws=DRAWS),
+    "spline": bp.Flow(kind="spline", num_steps=10_000, num_draws=DRAWS),
     "potential": bp.Flow(kind="potential", hidden=(32, 32), num_steps=6000, num_draws=DRAWS),
     "potential alone": bp.Flow(kind="potential", hidden=(32, 32), affine=False, num_steps=6000, num_draws=DRAWS),
 }
@@ -162,8 +162,7 @@ def test_flows_bend_to_a_banana(name, quadrature):
     z = result.z[0].astype(float)
     assert np.all(np.abs(z.mean(axis=0) - mean) < 0.12 * sd)
     assert np.all(np.abs(z.std(axis=0) / sd - 1) < 0.12)
-    bound = np.mean(result.history["elbo"][0, -20:])
-    assert evidence - 0.06 < bound < evidence + 0.02
+    assert np.mean(result.history["elbo"][0, -20:]) == pytest.approx(evidence, abs=0.04)
     assert result.diagnose().verdict != "bad"
 
 

@@ -18,6 +18,19 @@ def benchmark(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("noise", "sd"), [(0.1, 0.057), (0.01, 0.0057)])
+def test_the_1d_inverse_problem_over_ten_data_sets(noise, sd, capsys):
+    module = benchmark("inverse_1d")
+    rows = [module.run(noise, seed) for seed in range(10)]
+    with capsys.disabled():
+        print("\n" + module.report(noise, rows))
+    assert sum(r.distance < 2 for r in rows) >= 8
+    assert all(abs(r.sd / sd - 1) < 0.3 for r in rows)
+    assert max(r.rhat for r in rows) < 1.01
+    assert min(r.ess for r in rows) > 400
+
+
+@pytest.mark.slow
 def test_the_gaussian_process_of_the_prior_against_hmc(capsys):
     """The same in the limit of wide layers only: at the paper's width of 50 means are a quarter of an sd apart.
 

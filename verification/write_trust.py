@@ -75,8 +75,7 @@ deviations are not known better than to some 10% even so, and runs of the same s
 Poisson problem has no reference: neither moves through all of its posterior; see below.
 """
 DEFAULTS = """
-Then samplers as they come, run by run and all runs taken together, which must be within 0.1 sd and 7% (or what the two
-long runs are apart, where that is more). An
+Then samplers as they come, run by run and all runs taken together, which must be within 0.1 sd and 7%. An
 estimate from n effective draws is off by 1/√n of a standard deviation by chance alone: by 0.05 for the 400 that are
 asked for, and the worst of twelve by twice that.
 """
