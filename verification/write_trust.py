@@ -70,7 +70,7 @@ Long runs of two samplers on the paper's one-dimensional problems (`verification
 adjusted microcanonical Hamiltonian dynamics (blackjax's MCLMC), which are others and whose code is not ours; each goes
 on until R-hat is below 1.005 and ESS above 4,000. Distances are the largest over u at 11 points and k: of means in
 standard deviations, of standard deviations relative. Of the linear Poisson problem at noise 0.01 the tails are heavy
-(the kurtosis of u between its sensors is 15 to 60 in a run of 10,000 draws, where a normal one has 3): its standard
+(by hand: the kurtosis of u between its sensors is 15 to 60 in a run of 10,000 draws, a normal one has 3): its standard
 deviations are not known better than to some 10% even so, and runs of the same sampler differ by as much. The nonlinear
 Poisson problem has no reference: neither moves through all of its posterior; see below.
 """
