@@ -402,7 +402,7 @@ def stage_of(**settings):
 def reviewed(step_sizes, done, **settings):
     """What a review of warm-up finds, of four chains that mix well."""
     functionals = np.random.default_rng(0).standard_normal((4, 50, 3))
-    return stage_of(**settings).review(done, functionals, {"step_size": step_sizes}, np.zeros(3, bool))
+    return stage_of(**settings).review(done, functionals, {"step_size": step_sizes}, np.zeros(3, bool), 10)
 
 
 def test_warm_up_goes_on_while_steps_shrink():
@@ -481,7 +481,7 @@ def looked_at(functionals, *, divergent=0.0, cost=100.0, **settings):
         "step_size": np.full(shape, 0.1),
     }
     stage = stage_of(**settings)
-    return stage.review(stage.num_warmup + shape[1], functionals, stats, np.zeros(3, bool))
+    return stage.review(stage.num_warmup + shape[1], functionals, stats, np.zeros(3, bool), 10)
 
 
 def test_trajectories_that_are_still_too_short_are_lengthened():
@@ -510,12 +510,12 @@ def test_mending_makes_no_run_longer():
     stage = stage_of(most_draws=1000)
     done = stage.num_warmup + 600
     stats |= {"divergent": np.zeros((4, 600)), "step_size": np.full((4, 600), 0.1)}
-    assert not stage.review(done, functionals, stats, np.zeros(3, bool)).enough
+    assert not stage.review(done, functionals, stats, np.zeros(3, bool), 10).enough
     stats["gradients"][:, 200:] = 170.0
-    news = stage.review(done, functionals, stats, np.zeros(3, bool)).news
+    news = stage.review(done, functionals, stats, np.zeros(3, bool), 10).news
     assert news.longer == pytest.approx(12_000 / (50 * 170))  # what is left of 100,000 is for the next 50
     stats["gradients"][:, 200:] = 300.0
-    assert stage.review(done, functionals, stats, np.zeros(3, bool)).enough
+    assert stage.review(done, functionals, stats, np.zeros(3, bool), 10).enough
 
 
 @pytest.fixture
@@ -549,3 +549,107 @@ def test_a_run_that_is_mended_has_the_same_posterior(mended):
     band = draw(problem, replace(EASY, most_draws=1500)).predict("u", {"x": [0.5]})
     assert abs(band.mean - exact.mean) < 5 * exact.sd / np.sqrt(1000)
     assert abs(band.sd / exact.sd - 1) < 0.1
+
+
+# --- chains that lose their way in warm-up ---
+
+
+@pytest.mark.parametrize(
+    ("log_densities", "dim", "lost"),
+    [
+        ([-3700, -3650, -16000, -3720], 2700, (2,)),
+        ([-3700, -3650, -9000, -3720], 2700, ()),  # less than two a parameter below
+        ([-30, -131, -129], 20, (1,)),
+        ([-30, np.nan, -np.inf], 20, (1, 2)),
+        ([np.nan, np.nan], 20, ()),  # there is nowhere better known
+        ([-1e6], 20, ()),
+    ],
+)
+def test_lost_chains_are_hopelessly_improbable(log_densities, dim, lost):
+    assert hamiltonian._lost(np.array(log_densities, float), dim) == lost
+
+
+def test_lost_chains_are_looked_for_when_the_likelihood_has_its_full_strength():
+    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(0) == 60
+    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(60) == 110
+    assert stage_of().pause_after(0) == 180
+    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5, init="prior").pause_after(0) == 110
+    stats = {"log_density": np.array([[-5.0, -900.0], [-900.0, -5.0]])}
+    assert stage_of().review(180, np.zeros((2, 2, 3)), stats, np.zeros(3, bool), 10).lost == (0,)
+
+
+@pytest.fixture
+def hard_to_please(monkeypatch):
+    """Every chain but the best is lost, as often as it may be."""
+    monkeypatch.setattr(hamiltonian, "LOST", 0.0)
+    monkeypatch.setattr(hamiltonian, "LOST_A_PARAMETER", 0.0)
+
+
+def test_lost_chains_begin_anew(hard_to_please):
+    problem = straight_line()
+    method = replace(EASY, num_warmup=100, num_draws=2000)
+    lines = []
+    result = bp.infer(problem, method, seed=0, progress=lambda p: lines.extend([c.restarts for c in p.chains]))
+    restarts = result.stats["restarts"]
+    assert restarts.shape == result.z.shape[:2]
+    assert np.all(restarts == restarts[:, :1])
+    assert sorted(restarts[:, 0])[1:] == [3, 3, 3]  # all but the one that others never beat, or that beat them last
+    assert max(lines) == 3
+    anew = np.flatnonzero(restarts[:, 0])
+    named = ", ".join(str(i) for i in anew)
+    assert f"chains {named} began anew" in str(result.diagnose())
+    assert len({row.tobytes() for row in result.z[:, 0]}) == 4
+    exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
+    band = result.predict("u", {"x": [0.5]})
+    assert abs(band.mean - exact.mean) < 5 * exact.sd / np.sqrt(1000)
+    assert abs(band.sd / exact.sd - 1) < 0.1
+
+
+def test_a_healthy_run_begins_nothing_anew():
+    result = draw(straight_line())
+    assert not result.stats["restarts"].any()
+    assert "anew" not in str(result.diagnose())
+
+
+def test_a_run_with_lost_chains_can_be_taken_up_anywhere(hard_to_please, tmp_path):
+    method = replace(EASY, num_warmup=50, num_draws=30)
+    expected = draw(straight_line(), method, chains=3)
+    assert expected.stats["restarts"].max() == 3
+    calls = 0
+    for _ in range(200):
+        calls += 1
+        left = [3]
+
+        def interrupt(progress, left=left):
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+
+        try:
+            taken_up = bp.infer(straight_line(), method, seed=0, chains=3, progress=interrupt, out=tmp_path / "run")
+        except KeyboardInterrupt:
+            continue
+        if not taken_up.interrupted:
+            break
+    assert calls > 3
+    np.testing.assert_array_equal(taken_up.z, expected.z)
+    np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
+
+
+@pytest.mark.parametrize("name", ["state.npz", "restarts.npz"])
+def test_a_lost_chain_whose_files_are_damaged_is_made_again(name, hard_to_please, tmp_path, capsys):
+    method = replace(EASY, num_warmup=50, num_draws=30)
+    expected = draw(straight_line(), method, chains=2)
+
+    def interrupt(progress):
+        if min(chain.done for chain in progress.chains) > 60:
+            raise KeyboardInterrupt
+
+    bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run")
+    anew = int(np.argmax(expected.stats["restarts"][:, 0]))
+    (file,) = (tmp_path / "run").glob(f"**/stage-0/chain-{anew}/{name}")
+    file.write_bytes(file.read_bytes()[:100])
+    taken_up = bp.infer(straight_line(), method, seed=0, chains=2, progress=False, out=tmp_path / "run")
+    assert f"chain {anew} is drawn again" in capsys.readouterr().err
+    np.testing.assert_array_equal(taken_up.z, expected.z)
+    np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])

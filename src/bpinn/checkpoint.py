@@ -23,7 +23,7 @@ import numpy as np
 
 from bpinn.errors import InputError
 
-STATE, DRAWS = "state.npz", "draws.npy"
+STATE, RESTARTS, DRAWS = "state.npz", "restarts.npz", "draws.npy"
 # Whatever reading a file that is damaged, or meant to do harm, may end in.
 UNREADABLE = (
     OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError,
@@ -110,6 +110,7 @@ class ChainFolder:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.restarts = 0  # how often the chain began anew from another start
         self._end = 0  # the step after the last block
 
     def _block(self, first: int) -> Path:
@@ -128,6 +129,7 @@ class ChainFolder:
 
         Nothing is done if there is no state. `InputError` if a file is damaged or missing.
         """
+        self.restarts = self._read_restarts()
         path = self.folder / STATE
         if not path.exists():
             return 0, [], []
@@ -153,6 +155,16 @@ class ChainFolder:
         self._end = at
         return done, leaves, blocks
 
+    def _read_restarts(self) -> int:
+        path = self.folder / RESTARTS
+        if not path.exists():
+            return 0
+        try:
+            return range(128)[int(read_arrays(path)["restarts"])]
+        except (InputError, LookupError, TypeError, ValueError) as error:
+            path.unlink()  # it will be found again how often the chain must begin anew
+            raise InputError(f"{path}: the file is damaged ({error})") from None
+
     def rows(self, first: int, last: int) -> Iterator[np.ndarray]:
         """``z`` of the steps from ``first`` to before ``last``, block by block."""
         for block in sorted(self.folder.glob("[0-9]*.npz")):
@@ -164,10 +176,17 @@ class ChainFolder:
                     yield file["z"][max(0, first - begin) : last - begin]
 
     def clear(self) -> None:
-        """Forget what is there, so that the chain is made again."""
-        for path in sorted(self.folder.glob("*.npz"), key=lambda p: p.name != STATE):  # the state first
+        """Forget what is there, so that the chain is made again, from the start that it had."""
+        (self.folder / STATE).unlink(missing_ok=True)  # before its blocks
+        for path in self.folder.glob("[0-9]*.npz"):
             path.unlink()
         self._end = 0
+
+    def begin_anew(self) -> None:
+        """Forget what is there, for another start."""
+        self.clear()
+        self.restarts += 1
+        write_file(self.folder / RESTARTS, {"restarts": np.array(self.restarts)})
 
 
 class Checkpoint:
@@ -205,7 +224,10 @@ class Checkpoint:
         """What a chain has done. Of a damaged one nothing: it is said, and made again, with the same draws."""
         folder = self.chain(stage, chain)
         try:
-            return folder.read()
+            found = folder.read()
+            if not found[0]:
+                folder.clear()  # blocks without a state, of a chain that was being forgotten
+            return found
         except InputError as error:
             self.warn(f"{error}; chain {chain} is drawn again from its start, which gives the same draws")
             folder.clear()

@@ -69,6 +69,8 @@ class Display:
                 if _is_sampler(progress):
                     self._judge(progress, now, done >= total)
                     below += [self._sampler(progress) + self._mixing, self._estimates]
+        anew = sum(chain.restarts > 0 for chain in progress.chains)
+        what += f" ({anew} begun anew)" if anew and warming else ""
         first = [f"{count} {unit}{'s' if count > 1 else ''}", what, self._time(progress, now, done, total, warming)]
         return [first, *(line for line in below if line)]
 

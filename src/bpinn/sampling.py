@@ -35,6 +35,8 @@ BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and 
 # matrix products (ynn) has threads of its own and is slower at these sizes.
 COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 
+RESTART = 2**30  # what a chain's key is folded with when it begins anew, beyond the number of any step
+
 traces = 0  # how often a block was traced, watched by a test
 
 
@@ -75,6 +77,7 @@ class Chain:
     state: Any
     done: int = 0
     finished: bool = False
+    restarts: int = 0  # how often it was lost and began anew
     step: int = 0  # of a fit, its own
     latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
     records: deque[Record] = field(default_factory=deque)
@@ -222,6 +225,7 @@ class _StageRun:
     ):
         self.stage, self.model, self.data, self.equations, self.double = stage, model, data, equations, double
         self.unknowns = unknowns
+        self.keys = [chain.key for chain in chains]
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
         # Functionals and statistics of all steps, with the step after each block, for reviews.
@@ -242,6 +246,7 @@ class _StageRun:
         structure = jax.tree.structure(jax.eval_shape(init, self.chains[0].key, positions[0]))
         for chain in self.chains:
             done, leaves, blocks = checkpoint.restore(number, chain.number)
+            self._begin(chain, self.folders[chain.number].restarts)
             if not done:
                 continue
             for first, arrays in blocks:
@@ -249,8 +254,7 @@ class _StageRun:
             chain.state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
             chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
         # The last pause that all have come to: those that are still there have not heard what was said at it.
-        slowest = min(chain.done for chain in self.chains)
-        while self.pause <= slowest and self.pause < self.stage.num_steps:
+        while self.pause <= min(chain.done for chain in self.chains) and self.pause < self.stage.num_steps:
             self._review()
 
     def compile(self, positions: Sequence[Any]) -> None:
@@ -315,7 +319,15 @@ class _StageRun:
         first = self.reviewed if done <= warmup else warmup
         seen = [[(f, stats) for at, f, stats in rows if first < at <= done] for rows in self.watched]
         functionals, stats = jax.tree.map(lambda *a: np.stack(a), *(_concatenated(blocks) for blocks in seen))
-        review = self.stage.review(done, functionals, stats, self.equations)
+        review = self.stage.review(done, functionals, stats, self.equations, self.model.dim)
+        lost = [self.chains[i] for i in review.lost]
+        lost = [chain for chain in lost if chain.done == done and chain.restarts < self.stage.most_restarts]
+        for chain in lost:
+            if self.folders:
+                self.folders[chain.number].begin_anew()
+            self._begin(chain, chain.restarts + 1)
+        if lost:
+            return  # the others wait for them here
         for chain in self.chains:
             if chain.done > done:
                 continue
@@ -326,6 +338,14 @@ class _StageRun:
                 chain.done = warmup
         self.reviewed = warmup if review.warm else done
         self.pause = self.stage.pause_after(self.reviewed)
+
+    def _begin(self, chain: Chain, restarts: int) -> None:
+        """Put a chain before its first step, from its own start or from another."""
+        if restarts:
+            chain.key = jax.random.fold_in(self.keys[chain.number], RESTART + restarts)
+        chain.restarts, chain.state, chain.done = restarts, None, 0
+        self.warmup[chain.number].clear()
+        self.watched[chain.number].clear()
 
     def _advance(self, chain: Chain, position: Any) -> None:
         """One block of one chain, in a thread of its own."""
@@ -410,7 +430,10 @@ class _StageRun:
             ends = [self.stage.num_warmup + count if self.keep is None else chain.done for chain in self.chains]
             dtype = np.dtype(jnp.result_type(float))
             z = self.checkpoint.collect(self.number, [(end - count, end) for end in ends], self.model.dim, dtype)
-        return Draws(z, record.functionals, record.stats)
+        stats = record.stats
+        if self.stage.most_restarts:
+            stats["restarts"] = np.repeat(np.array([[chain.restarts] for chain in self.chains], np.int8), count, axis=1)
+        return Draws(z, record.functionals, stats)
 
     def history(self) -> dict[str, np.ndarray]:
         """What the steps before the draws told, (chains, records), and the number of the step of each record."""

@@ -30,6 +30,7 @@ class Review(NamedTuple):
     news: Any = None
     warm: bool = False  # warm-up has done its work, and what is left of it is skipped
     enough: bool = False  # there are draws enough
+    lost: tuple[int, ...] = ()  # chains that are to begin anew from another start, before anything else is done
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Stage(ABC):
     name: ClassVar[str]
     told: ClassVar[bool] = False  # whether its records, before the draws, belong to the result's history
     may_stop: ClassVar[bool] = False  # whether what it has is of use when it is stopped before its end
+    most_restarts: ClassVar[int] = 0  # how often a chain that a review finds lost may begin anew
     num_steps: int
     num_warmup: int
 
@@ -77,12 +79,14 @@ class Stage(ABC):
         """The step after ``done`` at which all chains wait for each other and are reviewed together."""
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
+    def review(
+        self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray, dim: int
+    ) -> Review:
         """What is found at a pause.
 
         ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): of the steps since the last pause
-        in warm-up, of all draws after it. ``equations`` marks the functionals that are equations. It depends on nothing
-        else, so that a run that is taken up again comes to the same.
+        in warm-up, of all draws after it. ``equations`` marks the functionals that are equations, ``dim`` is the number
+        of parameters. It depends on nothing else, so that a run that is taken up again comes to the same.
         """
         return Review()
 

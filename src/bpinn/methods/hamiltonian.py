@@ -38,6 +38,9 @@ MENDED = 1.25  # times as many gradients a draw as at first, which no jitter mak
 # chains or much in any.
 LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
 SHRINKING, SHRINKING_ANY = 0.05, 0.2
+# A chain is lost whose log density, when the likelihood has its full strength, is below another's by this much, and by
+# this much a parameter: what it holds is then so improbable that no volume makes up for it.
+LOST, LOST_A_PARAMETER = 100.0, 2.0
 
 
 class _State(NamedTuple):
@@ -63,6 +66,7 @@ class Hamiltonian(Stage):
     """Warm-up and draws of HMC or NUTS; one compiled step serves both, adaptation being masked."""
 
     name: ClassVar[str] = "draws"
+    most_restarts: ClassVar[int] = 3
     settings: "Sampler"
 
     def _adapters(self) -> tuple[Any, Any]:
@@ -167,8 +171,15 @@ class Hamiltonian(Stage):
         size = (self._tuning - begin) // PILOTS
         return size if self.settings.finds_length and size >= FEWEST_IN_PILOT else 0
 
+    @property
+    def _first_look(self) -> int:
+        """Where chains that lost their way are found: when the likelihood has its full strength."""
+        return self._tuning - PILOTS * self._pilot() if self._pilot() else self._last_annealed
+
     def pause_after(self, done: int) -> int:
         pilot, tuning = self._pilot(), self._tuning
+        if self.settings.init == "anneal" and done < self._first_look:
+            return self._first_look
         if done < tuning and (pilot or self.until_warm):
             pilots_left = min(PILOTS, (tuning - done - 1) // pilot) if pilot else 0
             return tuning - pilots_left * pilot
@@ -178,10 +189,16 @@ class Hamiltonian(Stage):
             return min(max(done + ROUND, self.num_warmup + LEAST_DRAWS), self.num_steps)
         return self.num_steps
 
-    def review(self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray) -> Review:
-        """How many times longer trajectories should be; whether warm-up can end; whether there are draws enough."""
+    def review(
+        self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray, dim: int
+    ) -> Review:
+        """Which chains are lost; how many times longer trajectories should be; whether warm-up can end; whether there
+        are draws enough.
+        """
         if done > self.num_warmup:
             return self._review_draws(done - self.num_warmup, functionals, stats, equations)
+        if self.settings.init == "anneal" and done == self._first_look:
+            return Review(lost=_lost(stats["log_density"][:, -1], dim))
         longer = self._longer(done, functionals, equations)
         warm = done == self.num_warmup or (done > self._tuning and _settled(stats["step_size"]))
         # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
@@ -289,6 +306,13 @@ class Hamiltonian(Stage):
 
     def position(self, state: _State) -> Array:
         return state.hmc.position
+
+
+def _lost(log_densities: np.ndarray, dim: int) -> tuple[int, ...]:
+    """The chains whose log density is hopelessly far below the best, or is not a number."""
+    known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
+    below = known < known.max() - max(LOST, LOST_A_PARAMETER * dim)
+    return tuple(int(i) for i in np.flatnonzero(below))
 
 
 def _usual(step_sizes: np.ndarray) -> float:
