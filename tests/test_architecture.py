@@ -10,7 +10,7 @@ ORDER = [
     "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
     "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
-    "convergence", "diagnostics", "modes",
+    "mixing", "convergence", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",

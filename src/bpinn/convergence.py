@@ -5,12 +5,14 @@ are functionals: unknowns, noise, every field and equation at points across the 
 log density.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from bpinn import mixing
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
@@ -64,8 +66,7 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
     if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rhat = np.asarray(statistics().rhat(draws, chain_axis=0, draw_axis=1))
+    rhat = _where_finite(mixing.rhat, draws)
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
 
@@ -74,10 +75,19 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
     draws = np.asarray(draws, float)
     if draws.shape[1] < 4:
         return np.zeros(draws.shape[2:])
-    bulk = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="bulk"))
-    tail = np.asarray(statistics().ess(draws, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95)))
-    frozen = np.ptp(draws, axis=1).max(axis=0) == 0
-    return np.where(frozen, 0.0, np.nan_to_num(np.minimum(bulk, tail)))
+    found = _where_finite(lambda part: np.minimum(mixing.bulk_ess(part), mixing.tail_ess(part)), draws)
+    frozen = np.all(draws == draws[:, :1], axis=(0, 1))
+    return np.where(frozen, 0.0, np.nan_to_num(found))
+
+
+def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarray) -> np.ndarray:
+    """A statistic of each quantity that has no NaN or infinite draws; NaN of others."""
+    flat = draws.reshape(*draws.shape[:2], -1)
+    finite = np.all(np.isfinite(flat), axis=(0, 1))
+    found = np.full(flat.shape[2], np.nan)
+    if finite.any():
+        found[finite] = statistic(flat[..., finite])
+    return found.reshape(draws.shape[2:])
 
 
 def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int, ...], ...]:
@@ -137,7 +147,6 @@ def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
     moving = np.ptp(draws, axis=(0, 1)) > 0
     effective = np.zeros(int(moving.sum()))
     for group in branches(functionals, equations):
-        part = draws[list(group)][..., moving]
-        effective += np.nan_to_num(statistics().ess(part, chain_axis=0, draw_axis=1, method="bulk"))
+        effective += np.nan_to_num(_where_finite(mixing.bulk_ess, draws[list(group)][..., moving]))
     worth = np.maximum(effective / draws[..., 0].size, 1e-6)
     return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))
