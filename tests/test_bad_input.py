@@ -189,6 +189,15 @@ WRONG = {
     "out in no folder": (lambda: bp.infer(problem(), seed=0, out="nowhere/at/all.npz"), r"infer: out='nowhere/at/all.npz' must be a file in a folder that exists"),
     "math in an equation": (lambda: problem(f=sensors(lambda u: math.sin(u))), r"use jax.numpy instead of numpy or math"),
     "if on an array": (lambda: problem(f=sensors(lambda u: u if u > 0 else -u)), r"jnp.where instead of if"),
+    # figures
+    **{
+        f"{name} of nothing": (lambda draw=draw: draw(None), rf"{name}: expected what bp.infer gives first, got NoneType")
+        for name, draw in {
+            "band": lambda r: bp.plot.band(r, "u"), "maps": lambda r: bp.plot.maps(r, "u"), "field": lambda r: bp.plot.field(r, "u"),
+            "modes": lambda r: bp.plot.modes(r, "u"), "unknowns": bp.plot.unknowns, "traces": bp.plot.traces,
+            "history": bp.plot.history, "overview": bp.plot.overview,
+        }.items()
+    },
     # the prior
     "prior of no problem": (lambda: bp.prior.predict("problem", "u", {"x": X}), r"prior 'u': expected a bp.Problem first, got str"),
     "covariance of no problem": (lambda: bp.prior.covariance("problem", "u", {"x": X}), r"prior 'u': expected a bp.Problem first, got str"),

@@ -392,6 +392,17 @@ def test_some_chains_of_a_result(problem):
             result.only(*wrong)
 
 
+def test_settings_may_be_numpys(problem, tmp_path):
+    counts = np.array([30, 20, 3])
+    method = bp.HMC(num_warmup=counts[0], num_draws=counts[1], num_leapfrog=counts[2], target_accept=np.float32(0.75))
+    plain = bp.HMC(num_warmup=30, num_draws=20, num_leapfrog=3, target_accept=0.75)
+    result = draw(problem, method, seed=np.int64(0), chains=counts[2], cores=counts[2])
+    np.testing.assert_array_equal(result.z, draw(problem, plain, chains=3).z)
+    assert result.method == plain
+    assert bp.load(result.save(tmp_path / "result.npz")).method == plain
+    assert bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=counts[2], interval=(0, 1)).terms == 3
+
+
 # --- a warm-up that ends when it has done its work ---
 
 

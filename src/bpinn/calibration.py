@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, betaincinv
 
 from bpinn.checkpoint import only_one, read_arrays, write_file
+from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.folders import claim
 from bpinn.inference import infer
@@ -233,7 +234,7 @@ def sbc(
     if not isinstance(problem, Problem) or not problem.sensors:
         raise InputError("sbc: expected a bp.Problem with sensors, whose readings can be simulated")
     for name, value, least in (("simulations", simulations, 10), ("draws", draws, 9), ("seed", seed, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not is_whole(value, least):
             raise InputError(f"sbc: {name} must be a whole number of at least {least}, got {value!r}")
     if isinstance(method, Method):
         if method.estimate == "point":

@@ -18,6 +18,11 @@ def count(shape: tuple[int, ...]) -> str:
     return str(shape[0]) if len(shape) == 1 else str(int(np.prod(shape))) if not shape else str(shape)
 
 
+def is_whole(value: Any, least: int) -> bool:
+    """Whether it is a whole number, Python's or NumPy's, and not too small."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+
 def numbers(value: Any, where: str) -> np.ndarray:
     """Real finite numbers as a float64 array."""
     try:

@@ -10,6 +10,7 @@ from jax.errors import JaxRuntimeError
 
 from bpinn import sampling
 from bpinn.checkpoint import Checkpoint, only_one
+from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.folders import RESULT, claim, versions
 from bpinn.methods import HMC, Method
@@ -55,7 +56,8 @@ def infer(
     """
     method = HMC() if method is None else method
     _check(problem, method, seed, chains, cores)
-    chains = method.chains if chains is None else chains
+    method = method.plain()
+    chains = method.chains if chains is None else int(chains)
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
     if out is not None and folder is None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
@@ -150,5 +152,5 @@ def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> Non
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise InputError(f"infer: seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
     for name, value in (("chains", chains), ("cores", cores)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if value is not None and not is_whole(value, 1):
             raise InputError(f"infer: {name} must be a positive whole number, got {value!r}")

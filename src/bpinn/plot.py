@@ -58,9 +58,10 @@ def band(
         if quantity is not None or at is not None or noise is not False:
             raise InputError("band: a Prediction has its own quantity, points and noise; give none of them")
         view = views.of_prediction(result, truth, f"band {result.label!r}")
-    elif quantity is None:
-        raise InputError("band: no quantity; say what to show, such as band(result, 'u')")
     else:
+        _check_result(result, "band")
+        if quantity is None:
+            raise InputError("band: no quantity; say what to show, such as band(result, 'u')")
         view = views.view(result, quantity, at, truth, f"band {label(quantity)!r}", noise=noise)
     view.check_varying(1)
     draw = partial(drawing.draw_band, view=view, p=p)
@@ -81,6 +82,7 @@ def maps(result: Result, quantity: Quantity, at: views.At = None, *, truth: Any 
     Example:
         ``bp.plot.maps(result, "u", {"x": np.linspace(0, 1, 50), "t": np.linspace(0, 2, 80), "y": 0.5})``
     """
+    _check_result(result, "maps")
     where = f"maps {label(quantity)!r}"
     if isinstance(at, Mapping):
         at = {c: numbers(a, f"{where}: positions of {c}") for c, a in at.items()}
@@ -99,6 +101,7 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
     Example:
         ``bp.plot.field(result, "u", truth={"u": lambda x, t: np.exp(-t) * np.sin(x)})``
     """
+    _check_result(result, "field")
     where = f"field {label(name)!r}"
     needed = views.coordinates(result.problem, measured(result.problem, name, where), where)
     fixed = [c for c in needed if isinstance(at, Mapping) and c in at and np.size(at[c]) == 1]
@@ -113,6 +116,7 @@ def modes(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
     Example:
         ``bp.plot.modes(result, "u").savefig("solutions.png")``
     """
+    _check_result(result, "modes")
     where = f"modes {label(name)!r}"
     panels: list[drawing.Draw] = []
     for number, mode in enumerate(result.modes(), 1):
@@ -140,6 +144,7 @@ def unknowns(result: Result, *, truth: Any = None) -> Figure:
     Example:
         ``bp.plot.unknowns(result, truth={"k": 0.7})``
     """
+    _check_result(result, "unknowns")
     panels = drawing.posterior_panels(result, views.by_name(result.problem, truth, "unknowns"))
     if not panels:
         raise InputError("unknowns: the problem has no unknowns or inferred noises; use plot.field or plot.traces")
@@ -151,6 +156,7 @@ def traces(result: Result) -> Figure:
 
     Chains that have found the same posterior overlap, each like noise around one level.
     """
+    _check_result(result, "traces")
     if result.method.estimate == "point":
         raise InputError("traces: a single solution has no draws to follow; use plot.history")
     shown = {s.label: s.draws for s in views.scalars(result)} | {"log density": result.stats["log_density"]}
@@ -170,6 +176,7 @@ def history(result: Result) -> Figure:
     Example:
         ``bp.plot.history(bp.infer(problem, bp.VI(), seed=0)).savefig("history.png")``
     """
+    _check_result(result, "history")
     told = {name: values for name, values in result.history.items() if name in ("elbo", "loss")}
     if not told:
         raise InputError(f"history: {type(result.method).__name__} fits nothing and has no history; use plot.traces")
@@ -189,6 +196,7 @@ def overview(result: Result, *, truth: Any = None) -> Figure:
     Example:
         ``paper = bp.paper.regression(); bp.plot.overview(bp.infer(paper.problem, seed=0), truth=paper.truth)``
     """
+    _check_result(result, "overview")
     problem, known = result.problem, views.by_name(result.problem, truth, "overview")
     planes: list[list[drawing.Draw]] = []
     others: list[drawing.Draw] = []
@@ -314,3 +322,8 @@ def _check_problem(problem: Problem, where: str) -> None:
     if not isinstance(problem, Problem):
         hint = "; use result.problem" if isinstance(problem, Result) else ""
         raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}{hint}")
+
+
+def _check_result(result: Result, where: str) -> None:
+    if not isinstance(result, Result):
+        raise InputError(f"{where}: expected what bp.infer gives first, got {type(result).__name__}")

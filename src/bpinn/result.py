@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpinn import convergence, diagnostics
+from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.located import Located, measured
 from bpinn.methods import Method
@@ -246,7 +247,7 @@ class Result:
 
     def thinned(self, most: int) -> "Result":
         """The result with at most about ``most`` draws in all, taken evenly from every chain."""
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        if not is_whole(most, 1):
             raise InputError(f"thinned: expected a whole number of draws of at least 1, got {most!r}")
         chains, draws = self.z.shape[:2]
         wanted = max(1, most // chains)

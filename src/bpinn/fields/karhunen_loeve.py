@@ -52,8 +52,10 @@ class KarhunenLoeve(Field):
         for kernel in kernels:
             if not callable(kernel) or isinstance(kernel, type):
                 raise InputError(f"KarhunenLoeve: kernel must be such as bp.Exponential(length=0.25), got {kernel!r}")
-        if not isinstance(self.terms, int) or isinstance(self.terms, bool) or not 1 <= self.terms <= 2000:
+        whole = isinstance(self.terms, int | np.integer) and not isinstance(self.terms, bool)
+        if not whole or not 1 <= self.terms <= 2000:
             raise InputError(f"KarhunenLoeve: terms must be a whole number from 1 to 2000, got {self.terms!r}")
+        object.__setattr__(self, "terms", int(self.terms))
         if not callable(self.mean) and not (isinstance(self.mean, int | float) and abs(self.mean) < np.inf):
             raise InputError(f"KarhunenLoeve: mean must be a number or a function of the inputs, got {self.mean!r}")
         if self.interval is not None:

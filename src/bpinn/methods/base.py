@@ -5,12 +5,13 @@ A method is a frozen settings object. It offers stages; a stage is a pure `init`
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from jax import Array
 
+from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.posterior import Model
 from bpinn.problem import Problem
@@ -104,6 +105,12 @@ class Method(ABC):
     fewer: ClassVar[str] = "fewer num_draws"  # what to do when draws take too much memory
     chains: int
 
+    def plain(self) -> Self:
+        """The same settings, with Python's own numbers in place of NumPy's."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        numpys = {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
+        return replace(self, **numpys) if numpys else self  # type: ignore[type-var]
+
     @property
     def kept(self) -> int | None:
         """How many of the last draws of each chain are kept; all, if None."""
@@ -118,12 +125,13 @@ class Method(ABC):
 
 
 def check_count(method: str, name: str, value: Any, least: int = 1) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_whole(value, least):
         raise InputError(f"{method}: {name} must be a whole number of at least {least}, got {value!r}")
 
 
 def check_number(method: str, name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not low < value < high:
         raise InputError(f"{method}: {name} must be a number between {low:g} and {high:g}, got {value!r}")
 
 
