@@ -183,7 +183,7 @@ PAPER_SD = {0.01: 0.00575, 0.1: 0.0563}  # of k
 
 # --- long runs ---
 
-SAMPLERS = {"HMC": (bp.HMC(), 3), "NUTS": (bp.NUTS(), 1), "SMC": (bp.SMC(), 1)}  # as they come, and how many runs
+SAMPLERS = {"HMC": (bp.HMC(), 3), "NUTS": (bp.NUTS(), 3), "SMC": (bp.SMC(), 1)}  # as they come, and how many runs
 
 
 def short_runs(name: str, problem: bp.Problem, label: str, folder: Path) -> list[dict[str, Any]]:
