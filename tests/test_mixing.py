@@ -36,6 +36,22 @@ def test_of_arviz(chains, count, rho):
         np.testing.assert_allclose(mixing.rhat(draws), array_stats.rhat(draws, **axes), rtol=1e-9)
 
 
+def test_of_arviz_where_there_are_two_values():
+    draws = np.tile(np.random.default_rng(0).permuted(np.tile([0.0, 1.0], (2, 50)), axis=1)[..., None], (1, 1, 2))
+    with np.errstate(invalid="ignore"):
+        expected = array_stats.rhat(draws, chain_axis=0, draw_axis=1)
+    assert np.all(np.isfinite(expected))
+    np.testing.assert_allclose(mixing.rhat(draws), expected, rtol=1e-9)
+
+
+def test_a_few_quantities_at_a_time(monkeypatch):
+    draws = process(0.5, (4, 60, 9))
+    draws[0, 0, 3] = np.inf
+    whole = convergence.ess_of(draws)
+    monkeypatch.setattr(convergence, "LARGE", 500)
+    np.testing.assert_allclose(convergence.ess_of(draws), whole, rtol=1e-12)
+
+
 def test_quantities_that_say_nothing():
     draws = process(0.5, (4, 100, 8))
     draws[..., 5] = 3.0  # never moves

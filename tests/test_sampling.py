@@ -1,6 +1,7 @@
 """The engine: blocks, keys, cores, thinning, stopping, and no compilation twice."""
 
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import sampling
+from bpinn import checkpoint, sampling
 from bpinn.methods import hamiltonian
 
 OPTIMIZED = True
@@ -400,6 +402,7 @@ def test_settings_may_be_numpys(problem, tmp_path):
     np.testing.assert_array_equal(result.z, draw(problem, plain, chains=3).z)
     assert result.method == plain
     assert bp.load(result.save(tmp_path / "result.npz")).method == plain
+    assert bp.Flow(hidden=(np.int64(8),)).plain().hidden == (8,)
     assert bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=counts[2], interval=(0, 1)).terms == 3
 
 
@@ -581,12 +584,13 @@ def test_lost_chains_are_hopelessly_improbable(log_densities, dim, lost):
 
 
 def test_lost_chains_are_looked_for_when_the_likelihood_has_its_full_strength():
-    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(0) == 60
-    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(60) == 110
-    assert stage_of().pause_after(0) == 180
+    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(0) == 61
+    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(61) == 110
+    assert stage_of().pause_after(0) == 181
+    assert stage_of().pause_after(181) == 220
     assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5, init="prior").pause_after(0) == 110
     stats = {"log_density": np.array([[-5.0, -900.0], [-900.0, -5.0]])}
-    assert stage_of().review(180, np.zeros((2, 2, 3)), stats, np.zeros(3, bool), 10).lost == (0,)
+    assert stage_of().review(181, np.zeros((2, 2, 3)), stats, np.zeros(3, bool), 10).lost == (0,)
 
 
 @pytest.fixture
@@ -647,8 +651,16 @@ def test_a_run_with_lost_chains_can_be_taken_up_anywhere(hard_to_please, tmp_pat
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
 
 
-@pytest.mark.parametrize("name", ["state.npz", "restarts.npz"])
-def test_a_lost_chain_whose_files_are_damaged_is_made_again(name, hard_to_please, tmp_path, capsys):
+DAMAGED = {
+    "state": (("state.npz",), True),
+    "restarts": (("restarts.npz",), False),  # which the state knows
+    "both": (("state.npz", "restarts.npz"), True),
+}
+
+
+@pytest.mark.parametrize(("names", "told"), DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_lost_chain_whose_files_are_damaged_is_made_again(names, told, gone, hard_to_please, tmp_path, capsys):
     method = replace(EASY, num_warmup=50, num_draws=30)
     expected = draw(straight_line(), method, chains=2)
 
@@ -658,9 +670,62 @@ def test_a_lost_chain_whose_files_are_damaged_is_made_again(name, hard_to_please
 
     bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run")
     anew = int(np.argmax(expected.stats["restarts"][:, 0]))
-    (file,) = (tmp_path / "run").glob(f"**/stage-0/chain-{anew}/{name}")
-    file.write_bytes(file.read_bytes()[:100])
+    for name in names:
+        (file,) = (tmp_path / "run").glob(f"**/stage-0/chain-{anew}/{name}")
+        file.unlink() if gone else file.write_bytes(file.read_bytes()[:100])
     taken_up = bp.infer(straight_line(), method, seed=0, chains=2, progress=False, out=tmp_path / "run")
-    assert f"chain {anew} is drawn again" in capsys.readouterr().err
+    assert (f"chain {anew} is drawn again" in capsys.readouterr().err) == (told and not gone)
     np.testing.assert_array_equal(taken_up.z, expected.z)
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
+
+
+def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tmp_path, monkeypatch):
+    """Killed after any file that is written or removed."""
+    method = replace(EASY, num_warmup=40, num_draws=10)
+    expected = draw(straight_line(), method, chains=3)
+
+    class Killed(BaseException):
+        pass
+
+    right_write, right_unlink = checkpoint.write_file, Path.unlink
+    left = 0
+
+    def count_down():
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    def write(path, content):
+        count_down()
+        right_write(path, content)
+
+    def unlink(path, missing_ok=False):
+        if path.suffix == ".npz":
+            count_down()
+        right_unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(checkpoint, "write_file", write)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    times = 0
+    for more in itertools.cycle((1, 3, 6, 4)):
+        left = more
+        try:
+            taken_up = bp.infer(
+                straight_line(), method, seed=0, chains=3, progress=False, cores=1, out=tmp_path / "run"
+            )
+            break
+        except Killed:
+            times += 1
+            assert times < 200
+    assert times > 5
+    np.testing.assert_array_equal(taken_up.z, expected.z)
+    np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
+
+
+def test_blocks_need_not_end_where_chains_are_looked_at():
+    blocks = [(3, np.arange(3), {"a": np.arange(3)}), (8, np.arange(3, 8), {"a": np.arange(3, 8)})]
+    for first, last in ((0, 8), (2, 4), (3, 8), (5, 6), (0, 3)):
+        functionals, stats = sampling._between(blocks, first, last)
+        np.testing.assert_array_equal(functionals, np.arange(first, last))
+        np.testing.assert_array_equal(stats["a"], np.arange(first, last))

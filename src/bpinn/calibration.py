@@ -236,7 +236,9 @@ def sbc(
     for name, value, least in (("simulations", simulations, 10), ("draws", draws, 9), ("seed", seed, 0)):
         if not is_whole(value, least):
             raise InputError(f"sbc: {name} must be a whole number of at least {least}, got {value!r}")
+    simulations, draws, seed = int(simulations), int(draws), int(seed)
     if isinstance(method, Method):
+        method = method.plain()
         if method.estimate == "point":
             raise InputError("sbc: a single solution has no error bars to be judged; use another method")
         method.check(problem)

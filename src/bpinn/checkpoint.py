@@ -122,7 +122,8 @@ class ChainFolder:
         write_file(self._block(first), {**arrays, "follows": np.array(self._end)})
         self._end = first + count
         leaves = {f"leaf{i}": leaf for i, leaf in enumerate(state)}
-        write_file(self.folder / STATE, {"done": np.array(first + count), **leaves})
+        about = {"done": np.array(first + count), "restarts": np.array(self.restarts)}
+        write_file(self.folder / STATE, {**about, **leaves})
 
     def read(self) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
         """Steps done, leaves of the state, and the blocks up to there with their first steps.
@@ -137,6 +138,7 @@ class ChainFolder:
         if "done" not in arrays:
             raise InputError(f"{path}: the file is damaged (it does not say how far the chain is)")
         done = int(arrays.pop("done"))
+        self.restarts = int(arrays.pop("restarts", 0))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
         blocks, at = [], 0
         for block in sorted(self.folder.glob("[0-9]*.npz")):
@@ -156,14 +158,11 @@ class ChainFolder:
         return done, leaves, blocks
 
     def _read_restarts(self) -> int:
-        path = self.folder / RESTARTS
-        if not path.exists():
-            return 0
+        """What is known where there is no state; if it is lost too, it is found again how often to begin anew."""
         try:
-            return range(128)[int(read_arrays(path)["restarts"])]
-        except (InputError, LookupError, TypeError, ValueError) as error:
-            path.unlink()  # it will be found again how often the chain must begin anew
-            raise InputError(f"{path}: the file is damaged ({error})") from None
+            return int(read_arrays(self.folder / RESTARTS)["restarts"])
+        except (InputError, *UNREADABLE):
+            return 0
 
     def rows(self, first: int, last: int) -> Iterator[np.ndarray]:
         """``z`` of the steps from ``first`` to before ``last``, block by block."""

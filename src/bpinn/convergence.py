@@ -22,6 +22,7 @@ GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 # What a draw should be worth, in effective draws, when the length of trajectories is right: longer ones cost more than
 # they give, shorter ones wander. Of equations half is asked.
 WORTH, WORTH_EQUATION = 0.22, 0.11
+LARGE = 2**22  # numbers that are ranked at once
 DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
 
 
@@ -61,11 +62,11 @@ def convergence(names: Sequence[str], draws: np.ndarray) -> Convergence:
 def rhat_of(draws: np.ndarray) -> np.ndarray:
     """Rank-normalised R-hat along (chains, draws, ...); infinite where chains are frozen."""
     draws = np.asarray(draws, float)
-    if draws.shape[1] < 4:
-        return np.full(draws.shape[2:], np.inf)
     if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
+    if draws.shape[1] < 4:
+        return np.full(draws.shape[2:], np.inf)
     rhat = _where_finite(mixing.rhat, draws)
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
@@ -85,8 +86,11 @@ def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarr
     flat = draws.reshape(*draws.shape[:2], -1)
     finite = np.all(np.isfinite(flat), axis=(0, 1))
     found = np.full(flat.shape[2], np.nan)
-    if finite.any():
-        found[finite] = statistic(flat[..., finite])
+    at_once = max(1, LARGE // flat[..., 0].size)
+    for i in range(0, flat.shape[2], at_once):
+        some = np.flatnonzero(finite[i : i + at_once]) + i
+        if some.size:
+            found[some] = statistic(flat[..., some])
     return found.reshape(draws.shape[2:])
 
 

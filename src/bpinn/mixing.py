@@ -18,7 +18,7 @@ def rhat(draws: np.ndarray) -> np.ndarray:
     parts = _halves(draws)
     distances = np.abs(parts - np.median(parts, axis=(0, 1)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.maximum(_split_rhat(_normal_scores(parts)), _split_rhat(_normal_scores(distances)))
+        return np.fmax(_split_rhat(_normal_scores(parts)), _split_rhat(_normal_scores(distances)))
 
 
 def bulk_ess(draws: np.ndarray) -> np.ndarray:

@@ -140,7 +140,7 @@ def run(
     # A precision set by `with jax.enable_x64(True)` is one thread's own; the chains' threads take it over.
     double = jnp.result_type(float) == jnp.float64
     with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
-        pool.submit(statistics)  # which the reviews of chains need, while the first stage compiles
+        pool.submit(statistics)  # which the verdict needs, while the first stage compiles
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1
             if interrupted and not last:
@@ -207,6 +207,19 @@ def _concatenated(blocks: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
 
 
+Watched = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
+
+
+def _between(blocks: Sequence[Watched], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Functionals and statistics of the steps from ``first`` to before ``last``, wherever blocks end."""
+    parts = []
+    for end, functionals, stats in blocks:
+        begin = end - len(functionals)
+        rows = slice(max(first - begin, 0), max(last - begin, 0))
+        parts.append((functionals[rows], {name: values[rows] for name, values in stats.items()}))
+    return _concatenated(parts)
+
+
 class _StageRun:
     """All chains of one stage."""
 
@@ -228,8 +241,7 @@ class _StageRun:
         self.keys = [chain.key for chain in chains]
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
-        # Functionals and statistics of all steps, with the step after each block, for reviews.
-        self.watched: list[list[tuple[int, np.ndarray, dict[str, np.ndarray]]]] = [[] for _ in chains]
+        self.watched: list[list[Watched]] = [[] for _ in chains]  # of all steps, for reviews
         self.reviewed = 0  # the last pause
         self.pause = stage.pause_after(0)
         self.warmed = 0.0  # when the last chain was through its warm-up
@@ -317,8 +329,8 @@ class _StageRun:
         """
         done, warmup = self.pause, self.stage.num_warmup
         first = self.reviewed if done <= warmup else warmup
-        seen = [[(f, stats) for at, f, stats in rows if first < at <= done] for rows in self.watched]
-        functionals, stats = jax.tree.map(lambda *a: np.stack(a), *(_concatenated(blocks) for blocks in seen))
+        seen = [_between(rows, first, done) for rows in self.watched]
+        functionals, stats = jax.tree.map(lambda *a: np.stack(a), *seen)
         review = self.stage.review(done, functionals, stats, self.equations, self.model.dim)
         lost = [self.chains[i] for i in review.lost]
         lost = [chain for chain in lost if chain.done == done and chain.restarts < self.stage.most_restarts]

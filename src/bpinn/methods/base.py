@@ -108,8 +108,7 @@ class Method(ABC):
     def plain(self) -> Self:
         """The same settings, with Python's own numbers in place of NumPy's."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        numpys = {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
-        return replace(self, **numpys) if numpys else self  # type: ignore[type-var]
+        return replace(self, **{name: _plain(value) for name, value in given.items()})  # type: ignore[type-var]
 
     @property
     def kept(self) -> int | None:
@@ -122,6 +121,12 @@ class Method(ABC):
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:
         """The stages of a run, in order; the last one gives the draws."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check_count(method: str, name: str, value: Any, least: int = 1) -> None:

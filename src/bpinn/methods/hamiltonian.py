@@ -174,7 +174,8 @@ class Hamiltonian(Stage):
     @property
     def _first_look(self) -> int:
         """Where chains that lost their way are found: when the likelihood has its full strength."""
-        return self._tuning - PILOTS * self._pilot() if self._pilot() else self._last_annealed
+        full = self._last_annealed + 1
+        return max(self._tuning - PILOTS * self._pilot(), full) if self._pilot() else full
 
     def pause_after(self, done: int) -> int:
         pilot, tuning = self._pilot(), self._tuning
