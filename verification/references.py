@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import norm
 
 import bpinn as bp
 from bpinn.convergence import ess_of, rhat_of
@@ -64,11 +65,18 @@ def watched(problem: bp.Problem) -> np.ndarray:
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:
-    """Means, sds and how well they are known, of (chains, draws, quantities)."""
+    """Means, sds and how well they are known, of (chains, draws, quantities).
+
+    The spread is half of the central 68% interval, an sd where tails are normal; known well however heavy they are.
+    """
     draws = draws.astype(float)
+    mean, sd = draws.mean(axis=(0, 1)), draws.std(axis=(0, 1))
+    low, high = np.quantile(draws, [norm.cdf(-1), norm.cdf(1)], axis=(0, 1))
     return {
-        "mean": draws.mean(axis=(0, 1)).tolist(),
-        "sd": draws.std(axis=(0, 1)).tolist(),
+        "mean": mean.tolist(),
+        "sd": sd.tolist(),
+        "spread": ((high - low) / 2).tolist(),
+        "kurtosis": float(np.max(np.mean((draws - mean) ** 4, axis=(0, 1)) / sd**4)),
         "ess": float(ess_of(draws).min()),
         "rhat": float(rhat_of(draws).max()),
         "draws": draws.shape[0] * draws.shape[1],
