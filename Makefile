@@ -36,15 +36,13 @@ format: $(READY)
 
 # What is done is kept in verification/work, and the same command goes on; 3 is how it ends where a posterior is wrong.
 verify: $(READY)
-	@echo "== Simulating, to see whether posteriors are right (an hour)"
+	@echo "== Simulating, to see whether posteriors are right, then the longer tests (more than an hour)"
 	@$(BIN)/python verification/run.py
 	@for fault in likelihood jacobian; do \
 		echo "== Putting a mistake into the $$fault, which must be found"; \
 		$(BIN)/python verification/run.py --fault $$fault; test $$? -eq 3 || exit 1; \
 	done
 	@$(BIN)/python verification/write_trust.py
-	@echo "== Running the longer tests"
-	@$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --durations 30
 
 # BENCH=--resume goes on with an interrupted run; BENCH="--only bpinn tfp_xla" compares some.
 RESULTS ?= benchmarks/results.json
@@ -65,4 +63,4 @@ bench-quick:
 		PAGE=benchmarks/work/performance.md
 
 clean:
-	rm -rf $(VENV) demo benchmarks/.envs benchmarks/work
+	rm -rf $(VENV) demo benchmarks/.envs benchmarks/work verification/work

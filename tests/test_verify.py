@@ -1,13 +1,16 @@
-"""Longer statistical checks, run by `make verify`."""
+"""What `make verify` goes by, and longer statistical checks that it runs."""
 
+import importlib
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 OPTIMIZED = True
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+ROOT = Path(__file__).parent.parent
+BENCHMARKS, VERIFICATION = ROOT / "benchmarks", ROOT / "verification"
 
 
 def benchmark(name):
@@ -15,6 +18,58 @@ def benchmark(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(VERIFICATION), str(BENCHMARKS), *sys.path])
+    yield importlib.import_module("run")
+    for name in ("run", "mishaps", "references", "problems", "results", "mclmc"):
+        sys.modules.pop(name, None)
+
+
+def compared(mean=0.02, sd=0.03, spread=0.03, kurtosis=3.0, apart=0.03):
+    """A row of the comparison with references, of 4,000 effective draws by each of two samplers."""
+    long = {"ess": 4000, "rhat": 1.001, "kurtosis": kurtosis}
+    together = {"mean": mean, "sd": sd, "spread": spread}
+    return {"name": "it", "long": {"HMC": long, "MCLMC": long}, "samplers_apart": {"mean": apart, "sd": 0.01},
+            "default": {"HMC": {"together": together}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"mean": 0.11}, "off by 0.11 sd"),
+        ({"sd": 0.08}, "its sds by 8%"),
+        ({"sd": 0.08, "kurtosis": 30.0}, None),
+        ({"spread": 0.08, "kurtosis": 30.0}, "its spreads by 8%"),
+        ({"apart": 0.2}, "two samplers disagree"),
+    ],
+)
+def test_defaults_that_differ_from_references_are_wrong(run, changes, told):
+    found = run.is_off(compared(**changes))
+    assert (told in found[0]) if told else found == []
+
+
+def test_false_alarms_are_counted_of_exact_methods(run):
+    verdicts = {"good": 197, "care": 2, "bad": 1}
+    rows = {name: {"exact": name == "HMC", "simulations": 200, "verdicts": verdicts} for name in ("HMC", "VI")}
+    assert run.false_alarms(rows) == (3, 200)
+
+
+def test_results_of_other_sources_are_not_taken_for_these(run, tmp_path, monkeypatch):
+    package = tmp_path / "src" / "bpinn"
+    package.mkdir(parents=True)
+    for name in ("problems", "faults", "mishaps"):
+        (tmp_path / "verification").mkdir(exist_ok=True)
+        (tmp_path / "verification" / f"{name}.py").write_text("")
+    monkeypatch.setattr(run, "HERE", tmp_path / "verification")
+    seen = []
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (package / "posterior.py").write_text(text)
+        seen.append(run.sources())
+    assert seen[0] == seen[2] != seen[1]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ import numpy as np
 import bpinn as bp
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
+from results import load, save
+
 X = np.linspace(0.0, 1.0, 12)
 PROBLEM = bp.Problem(
     {"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(16, 16))}, {"u": bp.Sensors("u", {"x": X}, np.sin(5 * X), 0.1)}
@@ -206,22 +209,34 @@ def attempt(name: str, folder: Path, expected: np.ndarray) -> tuple[str, bool]:
 
 
 def count(names: Iterable[str], trials: int, work: Path) -> Iterator[dict[str, Any]]:
-    """Of each mishap: how often it was told, and the run ended as one that nothing happened to."""
-    expected = bp.infer(PROBLEM, METHOD, seed=0, progress=False).z
-    with ThreadPoolExecutor(2) as pool:  # processes hardly compute: most of the time they start
-        for name in names:
-            about, _, wanted = MISHAPS[name]
-            folders = [work / f"{name}-{trial}" for trial in range(trials)]
+    """Of each mishap: how often it was told, and the run ended as one that nothing happened to; each is kept."""
+    for name in names:
+        path = work / f"{name}-{trials}.json"
+        if not path.exists():
             try:
-                found = list(pool.map(partial(attempt, name, expected=expected), folders))
+                save(path, tried(name, trials, work))
             except CannotBeTried as error:
-                print(f"{about}: cannot be tried here ({error})", file=sys.stderr)
+                print(f"{MISHAPS[name][0]}: cannot be tried here ({error})", file=sys.stderr)
                 continue
-            told = [said for said, _ in found if wanted is not None and wanted in said and "Traceback" not in said]
-            words = [line.strip() for said in told[-1:] for line in said.splitlines() if str(wanted) in line]
-            same = sum(same for _, same in found)
-            silent = wanted is not None and len(told) < trials and name != "flipped"
-            yield {
-                "about": about, "trials": trials, "told": None if wanted is None else len(told), "same": same,
-                "example": words[0] if words else "", "wrong": silent or same < trials,
-            }  # fmt: skip
+        yield load(path)
+
+
+def tried(name: str, trials: int, work: Path) -> dict[str, Any]:
+    about, _, wanted = MISHAPS[name]
+    folders = [work / f"{name}-{trial}" for trial in range(trials)]
+    with ThreadPoolExecutor(2) as pool:  # processes hardly compute: most of the time they start
+        found = list(pool.map(partial(attempt, name, expected=undisturbed()), folders))
+    told = [said for said, _ in found if wanted is not None and wanted in said and "Traceback" not in said]
+    words = [line.strip() for said in told[-1:] for line in said.splitlines() if str(wanted) in line]
+    same = sum(same for _, same in found)
+    silent = wanted is not None and len(told) < trials and name != "flipped"
+    return {
+        "about": about, "trials": trials, "told": None if wanted is None else len(told), "same": same,
+        "example": words[0] if words else "", "wrong": silent or same < trials,
+    }  # fmt: skip
+
+
+@cache
+def undisturbed() -> np.ndarray:
+    """The draws of a run that nothing happens to."""
+    return bp.infer(PROBLEM, METHOD, seed=0, progress=False).z

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import references
 from problems import PROBLEMS
 from results import load
-from run import CASES, LEVEL, PAPER_SD
+from run import CASES, LEVEL, PAPER_SD, false_alarms, is_wrong, sources
 from scipy import stats
 from write_page import prose, table
 
@@ -79,6 +79,15 @@ Then samplers as they come, run by run and all runs taken together, which must b
 where tails are heavy). An estimate from n effective draws is off by 1/√n of a standard deviation by chance alone: by
 0.05 for the 400 that are asked for, and the worst of twelve by twice that.
 """
+
+
+def what_it_took(found: dict[str, Any]) -> str:
+    """How long each part took, and which were made by sources that have changed since."""
+    seconds, made_by = found.get("seconds", {}), found.get("sources", {})
+    parts = ", ".join(f"{name} {value / 60:.0f}" for name, value in seconds.items())
+    old = [name for name in seconds if made_by.get(name) != sources()]
+    told = f"It took {sum(seconds.values()) / 60:.0f} minutes on two cores ({parts})." if seconds else ""
+    return f"{told} Made before the sources last changed: {', '.join(old)}." if old else told
 
 
 def letters() -> list[str]:
@@ -191,16 +200,14 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
 
 
 def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: Path) -> str:
-    lines = ["# Can the error bars be trusted?", "", prose(INTRODUCTION), ""]
+    lines = ["# Can the error bars be trusted?", "", prose(f"{INTRODUCTION} {what_it_took(found)}"), ""]
     if "sbc" in found:
         lines += ["## Calibration", "", prose(CALIBRATION), "", "The problems:", "", *letters(), ""]
         lines += [table(CALIBRATION_COLUMNS, calibration_rows(found["sbc"])), ""]
         # Simulations that are not on this machine leave the figure as it is.
         if figure(found["sbc"], work, folder / "trust.png") or (folder / "trust.png").exists():
             lines += ["![Ranks of the truth among draws of HMC](trust.png)", ""]
-        exact = [row for row in found["sbc"].values() if row["exact"]]
-        alarms = sum(row["verdicts"]["care"] + row["verdicts"]["bad"] for row in exact)
-        total = sum(row["simulations"] for row in exact)
+        alarms, total = false_alarms(found["sbc"])
         told = f"is a false alarm, or a run that has not converged: {alarms} of {total}."
         lines += [
             prose(f"All these data sets are right for their models, so a verdict other than good {told}"),
@@ -209,7 +216,7 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
     if "faults" in found:
         lines += ["## Mistakes on purpose", "", prose(FAULTS), ""]
         rows = [[name, f"({row['problem']})", str(row["simulations"]), f"{row['outside']} of {len(row['evidence'])}",
-                 row["worst"], f"{row['corrected']:.4f}", "yes" if row["corrected"] < 1e-3 else "no"]
+                 row["worst"], f"{row['corrected']:.4f}", "yes" if is_wrong(row) else "no"]
                 for name, row in found["faults"].items()]  # fmt: skip
         lines += [table(["mistake", "problem", "simulations", "outside", "worst", "p", "found"], rows), ""]
     if "health" in found:
@@ -268,7 +275,7 @@ def solution_rows(found: dict[str, Any]) -> list[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
-    parser.add_argument("--work", type=Path, default=HERE / "work")
+    parser.add_argument("--work", type=Path, default=HERE / "work" / sources())
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "trust.md")
     given = parser.parse_args()
     text = page(load(given.results), load(HERE / "solutions.json"), given.work, given.page.parent)
