@@ -68,7 +68,7 @@ def killed_after(monkeypatch, problem, method, folder, writes):
     return count
 
 
-LONG = ("hmc-kept", "hmc-map")
+LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "vi")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in METHODS])

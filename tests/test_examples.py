@@ -16,7 +16,7 @@ import pytest
 import bpinn as bp
 
 FOLDER = Path(__file__).parents[1] / "examples"
-LONG = ("compare_methods", "inverse_vector", "noise", "pde_system")
+LONG = ("compare_methods", "high_order", "inverse_vector", "noise", "pde_system")
 RUNS = [
     pytest.param(path.stem, "", marks=pytest.mark.slow if path.stem in LONG else ())
     for path in sorted(FOLDER.glob("*.py"))

@@ -146,6 +146,7 @@ def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path):
     assert library_with(tmp_path, XDG_CACHE_HOME="/proc/nowhere") == "there"
 
 
+@pytest.mark.slow
 @available
 def test_hmc_with_and_without_the_kernel_has_one_posterior(monkeypatch):
     """The same chains to rounding at first, and the same posterior in the end: means within 4 standard errors."""

@@ -104,6 +104,7 @@ def test_batches_change_nothing(monkeypatch):
     np.testing.assert_allclose(prior.covariance(DEEP, "u_x", at, draws=75), covariance, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_width_makes_a_network_normal_but_not_its_derivatives():
     """The paper's prior: the kurtosis of u is near a normal's 3, that of u_x and u_xx is above."""
     problem = bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(50, 50))})

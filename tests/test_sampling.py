@@ -92,7 +92,11 @@ def test_seeds_give_other_draws(problem):
 
 
 @pytest.mark.parametrize(
-    "method", [QUICK, bp.HMC(num_warmup=40, num_draws=30, init="map", init_steps=50)], ids=["anneal", "map"]
+    "method",
+    [
+        pytest.param(QUICK, id="anneal"),
+        pytest.param(bp.HMC(num_warmup=40, num_draws=30, init="map", init_steps=50), marks=pytest.mark.slow, id="map"),
+    ],
 )
 def test_nothing_is_traced_again_for_new_data_or_seeds(method):
     draw(make_problem(seed=0), method, chains=2)
