@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of
 from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.convergence import statistics
 from bpinn.errors import InputError
@@ -174,50 +175,10 @@ def run(
             interrupted |= stopped
             positions = [stage.position(chain.state) for chain in work]
             if stage.told:
-                history = _joined(history, state.history())
+                history = joined(history, state.history())
     draws = state.gather()
     draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted
     return draws
-
-
-def _arrays_of(record: Record, count: int) -> dict[str, np.ndarray]:
-    """A block's records as arrays by name, for a file."""
-    arrays = {"count": np.array(count)} | {f"stats/{name}": values for name, values in record.stats.items()}
-    for name in ("z", "functionals"):
-        value = getattr(record, name)
-        if value is not None:
-            arrays[name] = value
-    return arrays
-
-
-def _record_of(arrays: dict[str, np.ndarray]) -> Record:
-    stats = {name.removeprefix("stats/"): values for name, values in arrays.items() if name.startswith("stats/")}
-    return Record(arrays.get("z"), arrays.get("functionals"), stats)
-
-
-def _joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The history of two stages with the same objective, the second's steps counted on from the first's."""
-    if not before or not after:
-        return before or after
-    after = after | {"step": after["step"] + before["step"][-1]}
-    return {name: np.concatenate([before[name], after[name]], axis=-1) for name in before}
-
-
-def _concatenated(blocks: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
-
-
-Watched = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
-
-
-def _between(blocks: Sequence[Watched], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Functionals and statistics of the steps from ``first`` to before ``last``, wherever blocks end."""
-    parts = []
-    for end, functionals, stats in blocks:
-        begin = end - len(functionals)
-        rows = slice(max(first - begin, 0), max(last - begin, 0))
-        parts.append((functionals[rows], {name: values[rows] for name, values in stats.items()}))
-    return _concatenated(parts)
 
 
 class _StageRun:
@@ -262,7 +223,7 @@ class _StageRun:
             if not done:
                 continue
             for first, arrays in blocks:
-                self._keep(chain, _record_of(arrays), first + int(arrays["count"]))
+                self._keep(chain, record_of(arrays), first + int(arrays["count"]))
             chain.state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
             chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
         # The last pause that all have come to: those that are still there have not heard what was said at it.
@@ -329,7 +290,7 @@ class _StageRun:
         """
         done, warmup = self.pause, self.stage.num_warmup
         first = self.reviewed if done <= warmup else warmup
-        seen = [_between(rows, first, done) for rows in self.watched]
+        seen = [between(rows, first, done) for rows in self.watched]
         functionals, stats = jax.tree.map(lambda *a: np.stack(a), *seen)
         review = self.stage.review(done, functionals, stats, self.equations, self.model.dim)
         lost = [self.chains[i] for i in review.lost]
@@ -384,7 +345,7 @@ class _StageRun:
             record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
         if self.folders:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-            self.folders[chain.number].append(chain.done, count, _arrays_of(record, count), leaves)
+            self.folders[chain.number].append(chain.done, count, arrays_of(record, count), leaves)
         chain.state = state
         self._keep(chain, record, chain.done + count)
         chain.finished = chain.done >= stage.num_steps or stage.finished(state)
@@ -431,7 +392,7 @@ class _StageRun:
             records = list(chain.records)
             if not records:
                 return Draws(np.zeros((len(self.chains), 0, self.model.dim)), np.zeros(0), {})
-            rows.append(_concatenated(records))
+            rows.append(concatenated(records))
         count = min(len(row.stats["log_density"]) for row in rows)
         if self.keep is not None:
             count = min(count, self.keep)
@@ -449,7 +410,7 @@ class _StageRun:
 
     def history(self) -> dict[str, np.ndarray]:
         """What the steps before the draws told, (chains, records), and the number of the step of each record."""
-        rows = [_concatenated(blocks) for blocks in self.warmup if blocks]
+        rows = [concatenated(blocks) for blocks in self.warmup if blocks]
         if not rows:
             return {}
         steps = max((row["step"] for row in rows), key=len)

@@ -1,0 +1,49 @@
+"""Blocks of a chain's records, as the device hands them over: put together, cut, and as arrays for a file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bpinn.methods.base import Record
+
+
+def arrays_of(record: Record, count: int) -> dict[str, np.ndarray]:
+    """A block's records as arrays by name, for a file."""
+    arrays = {"count": np.array(count)} | {f"stats/{name}": values for name, values in record.stats.items()}
+    for name in ("z", "functionals"):
+        value = getattr(record, name)
+        if value is not None:
+            arrays[name] = value
+    return arrays
+
+
+def record_of(arrays: dict[str, np.ndarray]) -> Record:
+    stats = {name.removeprefix("stats/"): values for name, values in arrays.items() if name.startswith("stats/")}
+    return Record(arrays.get("z"), arrays.get("functionals"), stats)
+
+
+def joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The history of two stages with the same objective, the second's steps counted on from the first's."""
+    if not before or not after:
+        return before or after
+    after = after | {"step": after["step"] + before["step"][-1]}
+    return {name: np.concatenate([before[name], after[name]], axis=-1) for name in before}
+
+
+def concatenated(blocks: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
+
+
+Watched = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
+
+
+def between(blocks: Sequence[Watched], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Functionals and statistics of the steps from ``first`` to before ``last``, wherever blocks end."""
+    parts = []
+    for end, functionals, stats in blocks:
+        begin = end - len(functionals)
+        rows = slice(max(first - begin, 0), max(last - begin, 0))
+        parts.append((functionals[rows], {name: values[rows] for name, values in stats.items()}))
+    return concatenated(parts)
