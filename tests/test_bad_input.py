@@ -270,7 +270,8 @@ def test_integers_and_lists_are_numbers():
     assert given.readings[0].values.dtype == float
 
 
-def test_a_density_that_is_never_finite_is_reported():
+@pytest.mark.parametrize("method", [bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2), bp.HMC(most_draws=200)])
+def test_a_density_that_is_never_finite_is_reported(method):
     given = problem(f=sensors(lambda u: jnp.log(-1.0 - u**2)))
     with pytest.raises(bp.InputError, match=r"the log density is not finite anywhere the chains went"):
-        bp.infer(given, bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2), seed=0, chains=1, progress=False)
+        bp.infer(given, method, seed=0, chains=1, progress=False)

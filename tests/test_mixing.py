@@ -64,3 +64,12 @@ def test_quantities_that_say_nothing():
     assert np.all(ess[:5] > 0)
     np.testing.assert_array_equal(convergence.rhat_of(draws[..., 0]), rhat[0])  # a single quantity
     np.testing.assert_array_equal(convergence.ess_of(draws.reshape(4, 100, 2, 4)), ess.reshape(2, 4))
+    assert convergence.shortfall(draws[..., [5, 7]], np.array([False, True])) == 0.0  # nothing that moves
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_draws_too_few_to_say_anything(chains, count):
+    draws = process(0.5, (chains, count, 6))
+    assert np.all(np.isinf(convergence.rhat_of(draws)))
+    assert np.all(convergence.ess_of(draws) == 0)

@@ -25,6 +25,7 @@ PRIORS = [
 POSITIVE = [dist.HalfNormal(0.1), dist.LogNormal(-2.0, 1.0), dist.InverseGamma(3.0, 1.0), dist.Exponential(5.0)]
 KERNELS = [bp.Exponential, bp.Matern32, bp.Matern52, bp.SquaredExponential]
 METHODS = [
+    bp.HMC(most_draws=200, chains=2),
     bp.HMC(num_warmup=20, num_draws=8, num_leapfrog=2, chains=2),
     bp.HMC(num_warmup=40, num_draws=8, num_leapfrog=2, chains=1, init="prior", mass="diagonal", thin=2),
     bp.HMC(num_warmup=20, num_draws=8, num_leapfrog=2, chains=1, init="map", init_steps=20),

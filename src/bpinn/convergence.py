@@ -62,11 +62,11 @@ def convergence(names: Sequence[str], draws: np.ndarray) -> Convergence:
 def rhat_of(draws: np.ndarray) -> np.ndarray:
     """Rank-normalised R-hat along (chains, draws, ...); infinite where chains are frozen."""
     draws = np.asarray(draws, float)
+    if draws.shape[1] < (4 if draws.shape[0] > 1 else 8):
+        return np.full(draws.shape[2:], np.inf)
     if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
-    if draws.shape[1] < 4:
-        return np.full(draws.shape[2:], np.inf)
     rhat = _where_finite(mixing.rhat, draws)
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
@@ -86,7 +86,7 @@ def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarr
     flat = draws.reshape(*draws.shape[:2], -1)
     finite = np.all(np.isfinite(flat), axis=(0, 1))
     found = np.full(flat.shape[2], np.nan)
-    at_once = max(1, LARGE // flat[..., 0].size)
+    at_once = max(1, LARGE // max(1, flat.shape[0] * flat.shape[1]))
     for i in range(0, flat.shape[2], at_once):
         some = np.flatnonzero(finite[i : i + at_once]) + i
         if some.size:

@@ -102,7 +102,7 @@ def diagnose(
             f"{functionals.shape[0]} chains agree (worst R-hat {rhat:.3f}, smallest ESS {ess:.0f}); "
             f"{divergences or 'no'} divergences"
         )
-    anew = [i for i, row in enumerate(stats.get("restarts", ())) if row[0]]
+    anew = [i for i, row in enumerate(stats.get("restarts", ())) if np.any(row)]
     if anew:
         health.reasons.append(f"{_chains(anew)} began anew in warm-up, having come to where nothing fits")
     return health
