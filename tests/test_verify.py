@@ -61,15 +61,19 @@ def test_false_alarms_are_counted_of_exact_methods(run):
 def test_results_of_other_sources_are_not_taken_for_these(run, tmp_path, monkeypatch):
     package = tmp_path / "src" / "bpinn"
     package.mkdir(parents=True)
+    for name in ("constraints.txt", "verification/run.py", "verification/references.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
     for name in ("problems", "faults", "mishaps"):
-        (tmp_path / "verification").mkdir(exist_ok=True)
         (tmp_path / "verification" / f"{name}.py").write_text("")
     monkeypatch.setattr(run, "HERE", tmp_path / "verification")
     seen = []
     for text in ("x = 1", "x = 2", "x = 1"):
         (package / "posterior.py").write_text(text)
         seen.append(run.sources())
+    (tmp_path / "constraints.txt").write_text("jax==1")
     assert seen[0] == seen[2] != seen[1]
+    assert run.sources() not in seen
 
 
 @pytest.mark.slow

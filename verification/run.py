@@ -40,14 +40,20 @@ CERTAIN = 1e-3  # probability, after correction for the number of quantities, be
 ALARMS = 0.02  # share of runs on data sets that are right for their models that may be called anything but good
 
 
-def sources() -> str:
-    """A fingerprint of all that results depend on, so that none of another state of the program is taken for them."""
-    package = HERE.parent / "src" / "bpinn"
-    files = [path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h")]
+def fingerprint(*places: str) -> str:
+    """Of the files at these places of the project, folders with all that is in them."""
+    root = HERE.parent
+    found = [path for place in places for path in [root / place, *(root / place).rglob("*")]]
     digest = hashlib.sha256()
-    for path in [*sorted(files), *(HERE / f"{name}.py" for name in ("problems", "faults", "mishaps"))]:
-        digest.update(path.relative_to(HERE.parent).as_posix().encode() + path.read_bytes())
+    for path in sorted(path for path in found if path.suffix in (".py", ".c", ".h", ".txt")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def sources() -> str:
+    """What results depend on, so that none of another state of the program is taken for them."""
+    parts = ("run", "problems", "faults", "mishaps", "references")
+    return fingerprint("src/bpinn", "constraints.txt", *(f"verification/{name}.py" for name in parts))
 
 
 @dataclass(frozen=True)
@@ -233,14 +239,23 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
 LONG = tuple(references.SAMPLERS)
 
 
+def missing_references() -> list[str]:
+    stored = load(references.STORED)
+    return [
+        name
+        for name, problem in references.cases()
+        if name not in stored or not np.isclose(stored[name]["fingerprint"], references.fingerprint(problem))
+    ]
+
+
 def refer(labels: Iterable[str], folder: Path) -> Iterator[dict[str, Any]]:
     """Default settings against the references that are kept, run by run and all runs taken together."""
-    stored = load(references.STORED)
+    stored, missing = load(references.STORED), missing_references()
     for name, problem in references.cases():
-        kept = stored.get(name)
-        if kept is None or not np.isclose(kept["fingerprint"], references.fingerprint(problem)):
+        if name in missing:
             print(f"no reference of {name} as it is now: run python verification/references.py --only {name}")
             continue
+        kept = stored[name]
         row: dict[str, Any] = {"name": name, "samplers_apart": apart(kept["MCLMC"], kept["HMC"]), "default": {}}
         row["long"] = {s: {k: kept[s][k] for k in ("ess", "rhat", "kurtosis") if k in kept[s]} for s in LONG}
         for label in labels:
@@ -288,6 +303,7 @@ class Verification:
 
     def __init__(self, given: argparse.Namespace):
         self.given = given
+        self.sources = sources()  # as they are imported now, whatever happens to them while this runs
         self.results = load(given.results)
         if not given.work.exists():
             self.results.pop("seconds", None)  # of another time
@@ -299,7 +315,7 @@ class Verification:
     def sbc(self) -> list[str]:
         chosen = [case for case in CASES if self.given.cases is None or case.name in self.given.cases]
         wrong = [wrong for case in chosen for wrong in self._simulate(case, "sbc", case.name, case.name)]
-        alarms, total = false_alarms(self.results["sbc"])
+        alarms, total = false_alarms({case.name: self.results["sbc"][case.name] for case in chosen})
         if alarms > ALARMS * total:
             wrong.append(f"{alarms} of {total} runs of HMC that nothing is wrong with are not called good")
         return wrong
@@ -350,7 +366,7 @@ class Verification:
     def references(self) -> list[str]:
         """Of samplers that were not asked for now, what was found before stays."""
         rows = {row["name"]: row for row in self.results.get("references", [])}
-        wrong = []
+        wrong = [f"there is no reference of {name} as it is now" for name in missing_references()]
         for row in refer(self.given.samplers, self.given.work / "references"):
             for label, short in row["default"].items():
                 off = ", ".join(f"{key}s {value:.3f}" for key, value in short["together"].items())
@@ -363,7 +379,7 @@ class Verification:
 
     def tests(self) -> list[str]:
         """The longer tests, unless they have passed before."""
-        passed = self.given.work / "tests-passed"
+        passed = self.given.work / f"tests-passed-{fingerprint('tests', 'examples', 'benchmarks')}"
         if not passed.exists():
             command = ["-m", "pytest", "-m", "slow", "-n", "2", "--dist", "loadfile", "--durations", "30"]
             if subprocess.run([sys.executable, *command], cwd=HERE.parent).returncode:
@@ -400,7 +416,7 @@ def main() -> None:
         # Taken up again, a part is quicker: the longest is what it takes.
         seconds = verification.results.get("seconds", {})
         verification.keep("seconds", seconds | {name: max(seconds.get(name, 0.0), time.perf_counter() - began)})
-        verification.keep("sources", verification.results.get("sources", {}) | {name: sources()})
+        verification.keep("sources", verification.results.get("sources", {}) | {name: verification.sources})
     if wrong:
         print(f"wrong: {'; '.join(wrong)}", file=sys.stderr)
         sys.exit(WRONG)

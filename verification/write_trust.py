@@ -17,7 +17,8 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import references
 from problems import PROBLEMS
 from results import load
-from run import CASES, LEVEL, PAPER_SD, false_alarms, is_wrong, sources
+from run import CASES, LEVEL, PAPER_SD, PARTS, false_alarms, is_wrong, sources
+from run import FAULTS as MISTAKES
 from scipy import stats
 from write_page import prose, table
 
@@ -85,7 +86,9 @@ def what_it_took(found: dict[str, Any]) -> str:
     """How long each part took, and which were made by sources that have changed since."""
     seconds, made_by = found.get("seconds", {}), found.get("sources", {})
     parts = ", ".join(f"{name} {value / 60:.0f}" for name, value in seconds.items())
-    old = [name for name in seconds if made_by.get(name) != sources()]
+    old = [
+        name for name in (*PARTS, *MISTAKES) if (name in found or name in made_by) and made_by.get(name) != sources()
+    ]
     told = f"It took {sum(seconds.values()) / 60:.0f} minutes on two cores ({parts})." if seconds else ""
     return f"{told} Made before the sources last changed: {', '.join(old)}." if old else told
 
