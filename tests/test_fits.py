@@ -107,7 +107,7 @@ def test_both_gradients_have_the_same_mean(family, x64):
     model, data = posterior.model, posterior.data
     methods = [bp.VI(family=family, rank=3, gradient=g) for g in ("path", "total")]
     params = bp.VI(family=family, rank=3, init="small").begin(model, data, jax.random.key(0), None)
-    keys = jax.random.split(jax.random.key(1), 1000)
+    keys = jax.random.split(jax.random.key(1), 4000)
     gradients = []
     for method in methods:
         each = jax.vmap(jax.grad(lambda p, k, m=method: m.cost(model, data, p, k)), (None, 0))(params, keys)
