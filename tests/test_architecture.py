@@ -14,7 +14,7 @@ ORDER = [
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
-    "checkpoint", "blocks", "sampling", "progress",
+    "checkpoint", "blocks", "interrupts", "sampling", "progress",
     "storage", "folders", "result", "inference", "calibration", "paper.problems", "paper", "views", "drawing", "plot",
     "predictive", "notation", "expressions", "report.words", "report.portraits", "report", "tables",
     "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",

@@ -108,3 +108,62 @@ def test_ctrl_c_while_the_result_is_saved(whole, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     whole.save(tmp_path / "result.npz")
     np.testing.assert_array_equal(bp.load(tmp_path / "result.npz").z, whole.z)
+
+
+class Unheard:
+    """Ctrl-C where Python forgets it: in a callback, as JAX's of the garbage collector is one."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+FORGOTTEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@FORGOTTEN
+def test_ctrl_c_that_python_forgets_is_heard_after_the_block():
+    seen = []
+
+    def report(progress):
+        seen.append(progress.chains[0].done)
+        if len(seen) == 6:
+            Unheard()
+
+    stopped = bp.infer(PROBLEM, METHOD, seed=0, progress=report, cores=1)
+    assert stopped.interrupted
+    assert len(seen) < 10  # the blocks that were under way, and no more
+    assert bp.infer(PROBLEM, METHOD, seed=0, progress=False).z.shape[1] == 200  # nothing of it is left
+
+
+@FORGOTTEN
+@pytest.mark.parametrize(("owner", "name"), [(sampling._StageRun, "compile"), (sampling, "memory_of")])
+def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, monkeypatch):
+    right = getattr(owner, name)
+
+    def forgetful(*args):
+        Unheard()
+        return right(*args)
+
+    monkeypatch.setattr(owner, name, forgetful)
+    with pytest.raises(KeyboardInterrupt, match="stopped before the first step; nothing to keep"):
+        infer()
+
+
+@FORGOTTEN
+def test_a_fit_that_python_forgets_to_stop_is_drawn_from():
+    seen = []
+
+    def report(progress):
+        seen.append(progress.stage)
+        if len(seen) == 3:
+            Unheard()
+
+    stopped = bp.infer(PROBLEM, bp.VI(init="small", num_steps=100_000, num_draws=20), seed=0, progress=report)
+    assert stopped.interrupted
+    assert stopped.z.shape[1] == 20
+
+
+def test_whoever_hears_ctrl_c_otherwise_hears_it_again_after_a_run():
+    before = signal.getsignal(signal.SIGINT)
+    infer()
+    assert signal.getsignal(signal.SIGINT) is before

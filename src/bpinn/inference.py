@@ -1,14 +1,15 @@
 """`infer`: the front door."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jax.errors import JaxRuntimeError
 
-from bpinn import sampling
+from bpinn import interrupts, sampling
 from bpinn.checkpoint import Checkpoint, only_one
 from bpinn.checks import is_whole
 from bpinn.errors import InputError
@@ -61,8 +62,12 @@ def infer(
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
     if out is not None and folder is None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
-    method.check(problem)
-    size = sampling.memory_of(method, Posterior(problem).model, chains)
+    with _stopping(folder is not None):
+        method.check(problem)
+        size = sampling.memory_of(method, Posterior(problem).model, chains)
+        if folder is not None:
+            claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
+        interrupts.raise_if_noted()
     if size > GIB and folder is None:  # in a folder they stay on the disk
         print(
             f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
@@ -84,7 +89,6 @@ def infer(
 
 def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
     """Go on with the run in a folder, or start it."""
-    claim(folder, "infer", problem, method, seed=settings["seed"], chains=settings["chains"])
     with only_one(folder):
         if (folder / RESULT).is_file():
             result = load(folder / RESULT)
@@ -98,6 +102,17 @@ def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[st
         if not result.interrupted:
             save(result, folder / RESULT, draws_beside=True)
     return result
+
+
+@contextmanager
+def _stopping(in_folder: bool) -> Iterator[None]:
+    """Ctrl-C before anything is done, in words."""
+    with interrupts.listening():
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            kept = "what is in the folder stays there" if in_folder else "nothing to keep"
+            raise KeyboardInterrupt(str(stop) or f"stopped before the first step; {kept}") from None
 
 
 def draw(
@@ -114,11 +129,10 @@ def draw(
     chains = method.chains if chains is None else chains
     settings: dict[str, Any] = {"seed": seed, "chains": chains, "cores": cores, "report": report}
     try:
-        posterior = Posterior(problem)
-        draws = sampling.run(posterior, method, **settings, checkpoint=checkpoint)
-    except KeyboardInterrupt as stop:
-        kept = "what is in the folder stays there" if checkpoint else "nothing to keep"
-        raise KeyboardInterrupt(str(stop) or f"stopped before the first step; {kept}") from None
+        with _stopping(checkpoint is not None):
+            posterior = Posterior(problem)
+            interrupts.raise_if_noted()
+            draws = sampling.run(posterior, method, **settings, checkpoint=checkpoint)
     except (MemoryError, JaxRuntimeError) as error:
         if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise

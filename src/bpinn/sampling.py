@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn import interrupts
 from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of
 from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.convergence import statistics
@@ -156,9 +157,11 @@ def run(
                 state.take_up(checkpoint, number, positions)
             try:
                 state.compile(positions)
+                interrupts.raise_if_noted()
             except KeyboardInterrupt:
                 if not history:
                     raise
+                interrupts.answered()
                 interrupted = True  # what was fitted before is kept: draw from it
                 if not last:
                     continue
@@ -264,6 +267,7 @@ class _StageRun:
         stopped = False
         while waiting or (idle and not stopped):
             try:
+                interrupts.raise_if_noted()
                 for chain in [] if stopped else [chain for chain in idle if chain.done < self.pause]:
                     waiting[self.pool.submit(self._advance, chain, positions[chain.number])] = chain
                     idle.remove(chain)
@@ -281,6 +285,7 @@ class _StageRun:
                 self.report(progress)
             except KeyboardInterrupt:
                 stopped = True
+                interrupts.answered()
         return stopped
 
     def _review(self) -> None:

@@ -1,0 +1,50 @@
+"""Ctrl-C that is not lost.
+
+Python raises `KeyboardInterrupt` wherever the main thread happens to be. If that is a callback, such as JAX's of the
+garbage collector, it is printed, if at all, and forgotten, and the run goes on: so it is noted, too, and asked for
+between blocks of steps.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_noted = threading.Event()
+_before: list[Any] = []  # what was done about it before
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Note Ctrl-C while this lasts; in the main thread, which alone is told, and where it is not ignored."""
+    before: Any = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or before is _note:
+        yield
+        return
+    _before.append(before)
+    _noted.clear()
+    signal.signal(signal.SIGINT, _note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _before.pop()
+
+
+def _note(number: int, frame: Any) -> None:
+    _noted.set()
+    _before[-1](number, frame)
+
+
+def raise_if_noted() -> None:
+    """Raise what Python raised before, if nothing was done about it yet."""
+    if _noted.is_set() and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+
+
+def answered() -> None:
+    """Something was done about it: another is needed to be heard again."""
+    _noted.clear()
