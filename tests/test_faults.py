@@ -1,5 +1,6 @@
 """What goes wrong around a run: memory, the clock, Ctrl-C in every phase. A sentence, and nothing complete is lost."""
 
+import contextlib
 import datetime
 import signal
 import threading
@@ -117,17 +118,25 @@ class Unheard:
         signal.raise_signal(signal.SIGINT)
 
 
-FORGOTTEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+class Swallowed:
+    """The same where it cannot be told."""
+
+    def __init__(self):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+FORGOTTEN = pytest.mark.parametrize("forget", [Unheard, Swallowed])
 
 
 @FORGOTTEN
-def test_ctrl_c_that_python_forgets_is_heard_after_the_block():
+def test_ctrl_c_that_python_forgets_is_heard_after_the_block(forget):
     seen = []
 
     def report(progress):
         seen.append(progress.chains[0].done)
         if len(seen) == 6:
-            Unheard()
+            forget()
 
     stopped = bp.infer(PROBLEM, METHOD, seed=0, progress=report, cores=1)
     assert stopped.interrupted
@@ -137,11 +146,11 @@ def test_ctrl_c_that_python_forgets_is_heard_after_the_block():
 
 @FORGOTTEN
 @pytest.mark.parametrize(("owner", "name"), [(sampling._StageRun, "compile"), (sampling, "memory_of")])
-def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, monkeypatch):
+def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, forget, monkeypatch):
     right = getattr(owner, name)
 
     def forgetful(*args):
-        Unheard()
+        forget()
         return right(*args)
 
     monkeypatch.setattr(owner, name, forgetful)
@@ -150,13 +159,13 @@ def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, monkeypat
 
 
 @FORGOTTEN
-def test_a_fit_that_python_forgets_to_stop_is_drawn_from():
+def test_a_fit_that_python_forgets_to_stop_is_drawn_from(forget):
     seen = []
 
     def report(progress):
         seen.append(progress.stage)
         if len(seen) == 3:
-            Unheard()
+            forget()
 
     stopped = bp.infer(PROBLEM, bp.VI(init="small", num_steps=100_000, num_draws=20), seed=0, progress=report)
     assert stopped.interrupted

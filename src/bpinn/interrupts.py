@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that are called back
 _noted = threading.Event()
 _before: list[Any] = []  # what was done about it before
 
@@ -36,7 +37,15 @@ def listening() -> Iterator[None]:
 
 def _note(number: int, frame: Any) -> None:
     _noted.set()
-    _before[-1](number, frame)
+    if not _is_forgetful(frame):
+        _before[-1](number, frame)
+
+
+def _is_forgetful(frame: Any) -> bool:
+    """Whether an error that is raised here would be printed as ignored, and no more."""
+    while frame is not None and frame.f_code.co_name not in FORGETFUL:
+        frame = frame.f_back
+    return frame is not None
 
 
 def raise_if_noted() -> None:
