@@ -18,7 +18,6 @@ import references
 from problems import PROBLEMS
 from results import load
 from run import CASES, LEVEL, PAPER_SD, PARTS, false_alarms, is_wrong, sources
-from run import FAULTS as MISTAKES
 from scipy import stats
 from write_page import prose, table
 
@@ -86,9 +85,8 @@ def what_it_took(found: dict[str, Any]) -> str:
     """How long each part took, and which were made by sources that have changed since."""
     seconds, made_by = found.get("seconds", {}), found.get("sources", {})
     parts = ", ".join(f"{name} {value / 60:.0f}" for name, value in seconds.items())
-    old = [
-        name for name in (*PARTS, *MISTAKES) if (name in found or name in made_by) and made_by.get(name) != sources()
-    ]
+    there = [name for name in PARTS if name in found or name in made_by] + list(found.get("faults", {}))
+    old = [name for name in there if made_by.get(name) != sources()]
     told = f"It took {sum(seconds.values()) / 60:.0f} minutes on two cores ({parts})." if seconds else ""
     return f"{told} Made before the sources last changed: {', '.join(old)}." if old else told
 
@@ -175,7 +173,7 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     from bpinn.calibration import Calibration
     from bpinn.checkpoint import read_arrays
 
-    canvas, axes = plt.subplots(1, len(shown), figsize=(2.7 * len(shown), 2.6), sharey=True, layout="constrained")
+    canvas, axes = plt.subplots(1, len(shown), figsize=(2.7 * len(shown), 2.9), sharey=True, layout="constrained")
     for axis, row in zip(np.atleast_1d(axes), shown, strict=True):
         files = [work / f"{row['problem']}-hmc" / f"simulation-{i}.npz" for i in range(row["simulations"])]
         parts = [read_arrays(file) for file in files]
@@ -194,10 +192,15 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
                       label=name if special else None, zorder=3 if special else 2)  # fmt: skip
         axis.set_title(f"({row['problem']}) {row['simulations']} simulations", fontsize=9)
         axis.set_xlabel("rank of the truth", fontsize=8)
-        axis.legend(fontsize=6, frameon=False, loc="lower left")
         axis.tick_params(labelsize=7)
     np.atleast_1d(axes)[0].set_ylabel("share below, less uniform", fontsize=8)
-    canvas.savefig(path, dpi=80)
+    meanings = {}
+    for axis in np.atleast_1d(axes):
+        meanings |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    canvas.legend(
+        meanings.values(), meanings, loc="outside lower center", ncols=len(meanings), fontsize=8, frameon=False
+    )
+    canvas.savefig(path, dpi=110)
     plt.close(canvas)
     return True
 
