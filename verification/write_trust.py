@@ -72,8 +72,8 @@ adjusted microcanonical Hamiltonian dynamics (blackjax's MCLMC), which are other
 on until R-hat is below 1.005 and ESS above 4,000. Distances are the largest over u at 11 points and k: of means in
 standard deviations, of standard deviations relative, and in brackets, where it was taken, of half the central 68%
 interval. Where tails are heavy, with a kurtosis above 10 (a normal one has 3), thousands of draws do not tell a
-standard deviation to 7%, and runs of the same sampler differ by more: intervals are held to 7% there instead, which was decided
-after standard deviations had been seen to differ. The
+standard deviation to 7%, and runs of the same sampler differ by more: intervals are held to 7% there instead, which
+was decided after standard deviations had been seen to differ. The
 nonlinear Poisson problem has no reference: neither moves through all of its posterior; see below.
 """
 DEFAULTS = """
