@@ -47,6 +47,7 @@ def test_full_rank_vi_is_the_exact_gaussian(noise):
     assert result.diagnose().verdict == "good"
 
 
+@pytest.mark.slow
 def test_full_rank_vi_finds_the_posterior_without_its_curvature_too():
     problem = poisson(0.1)
     exact = bp.reference.exact(problem)

@@ -54,7 +54,8 @@ class Page(HTMLParser):
             self.text += data
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "curve" else pytest.mark.slow) for n in TEMPLATES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_every_template_has_a_whole_report(name, tmp_path):
     """One test for all, so that each template runs once, on whatever worker it is."""
     folder = tmp_path / name
