@@ -94,6 +94,13 @@ def test_archives(tmp_path):
         read_table(path)
 
 
+@pytest.mark.parametrize("text", ["x,value\n" + "0,1\n" * 2**22, "x\n" + "\n" * 2**22, "x\n" + "\r" * 2**22])
+def test_more_cells_than_can_be_used_are_not_read(text, tmp_path):
+    (tmp_path / "long.csv").write_text(text)
+    with pytest.raises(bp.InputError, match="more than the 4,194,304 cells that are read"):
+        read_table(tmp_path / "long.csv")
+
+
 def test_parquet_needs_its_library(tmp_path):
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")
@@ -102,5 +109,9 @@ def test_parquet_needs_its_library(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
+    parquet.write_table(pyarrow.table({"x [m]": [0.0] * 2**22, "value": [0.0] * 2**22}), path)
+    assert path.stat().st_size < 2**20
+    with pytest.raises(bp.InputError, match="more than the 4,194,304 cells that are read"):
+        read_table(path)
     parquet.write_table(pyarrow.table({"x [m]": [0.0, 1.0], "value": [1, 2]}), path)
     np.testing.assert_array_equal(read_table(path)["x"], [0.0, 1.0])

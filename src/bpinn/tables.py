@@ -12,6 +12,7 @@ from bpinn.checkpoint import read_arrays
 from bpinn.errors import InputError
 
 LARGEST = 200 * 2**20  # bytes
+MOST_CELLS = 2**22  # far more readings than can be inferred from
 DELIMITERS = (",", ";", "\t")
 UNIT = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\])]*)[\])]\s*$")
 
@@ -67,12 +68,14 @@ def _read_csv(path: Path, shown: str) -> dict[str, np.ndarray]:
         raise InputError(f"{shown}: byte {error.start + 1} is not UTF-8 text; save the file as UTF-8 CSV") from None
     if "\0" in text:
         raise InputError(f"{shown}: this is not a text file; wanted is CSV, .npz or .parquet")
+    _check_cells(text.count("\n") + text.count("\r"), shown)  # before each line is an object of its own
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
     if not lines:
         raise InputError(f"{shown}: the file is empty; wanted is a line of column names, then the readings")
     first = lines[0][1]
     delimiter = max(DELIMITERS, key=first.count)
     names = _unique(_cells(first, delimiter, lines[0][0], shown), shown)
+    _check_cells(len(lines) * len(names), shown)
     if all(_is_number(name, delimiter) for name in names):
         raise InputError(f"{shown}: line {lines[0][0]} has numbers only; wanted is a line of column names first")
     rows = []
@@ -83,6 +86,11 @@ def _read_csv(path: Path, shown: str) -> dict[str, np.ndarray]:
         rows.append([_value(cell, delimiter, shown, number, name) for cell, name in zip(cells, names, strict=True)])
     table = np.array(rows, float).reshape(len(rows), len(names))
     return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def _check_cells(count: int, shown: str) -> None:
+    if count > MOST_CELLS:
+        raise InputError(f"{shown}: more than the {MOST_CELLS:,} cells that are read; leave out or average readings")
 
 
 def _cells(line: str, delimiter: str, number: int, shown: str) -> list[str]:
@@ -133,6 +141,8 @@ def _read_parquet(path: Path, shown: str) -> dict[str, np.ndarray]:
     except ImportError:
         raise InputError(f"{shown}: reading Parquet needs pyarrow; pip install pyarrow, or save as CSV") from None
     try:
+        about = parquet.read_metadata(path)
+        _check_cells(about.num_rows * about.num_columns, shown)
         table = parquet.read_table(path)
     except (ArrowException, OSError) as error:
         raise InputError(f"{shown}: cannot be read as Parquet: {error}") from None
