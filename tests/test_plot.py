@@ -278,7 +278,7 @@ def test_traces_show_every_chain_and_rhat(line):
         np.testing.assert_array_equal([trace.get_ydata() for trace in ax.lines], draws)
         assert ax.get_title() == rf"$\hat{{R}}$ = {rhat_of(draws):.3f}"
         assert len({trace.get_color() for trace in ax.lines}) == 2
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["chain 1", "chain 2"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["chain 0", "chain 1"]
 
 
 # --- overview ---

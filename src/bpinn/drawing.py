@@ -153,7 +153,7 @@ def draw_trace(ax: Axes, name: str, draws: np.ndarray, chains: bool) -> None:
     for i, chain in enumerate(draws):
         # many thousand points a line would make a vector figure too large to open
         style: Any = {"lw": 0.6, "alpha": 0.8, "rasterized": True, "color": CHAINS[i % len(CHAINS)]}
-        ax.plot(chain, label=f"{'chain' if chains else 'fit'} {i + 1}", **style)
+        ax.plot(chain, label=f"{'chain' if chains else 'fit'} {i}", **style)
     ax.set(xlabel="draw", ylabel=views.math(name))
     if chains:
         ax.set_title(rf"$\hat{{R}}$ = {rhat_of(draws):.3f}")
@@ -213,7 +213,7 @@ def draw_history(ax: Axes, name: str, steps: np.ndarray, values: np.ndarray) -> 
     shown = slice(len(steps) // 10, None) if bound else slice(None)
     for i, row in enumerate(values):
         style: Any = {"color": CHAINS[i % len(CHAINS)], "lw": 0.9, "marker": "." if len(steps) < 20 else None}
-        ax.plot(steps[shown], row[shown], label=f"fit {i + 1}" if len(values) > 1 else None, **style)
+        ax.plot(steps[shown], row[shown], label=f"fit {i}" if len(values) > 1 else None, **style)
     ax.set(xlabel="step", ylabel="evidence lower bound" if bound else name)
     if not bound and np.nanmin(values) > 0:
         ax.set_yscale("log")
