@@ -113,7 +113,7 @@ HEALTHY = Fault("nothing", "", "")
 FAULTS = [
     Fault("a chain that is stuck", "never moved", "a longer warm-up", tamper=stuck),
     Fault("a step size that collapsed", "step size of chain 1 collapsed", "a longer warm-up", tamper=collapsed),
-    Fault("warm-up too short", "chains disagree", "more draws", method=HASTY),
+    Fault("warm-up too short", "chains disagree", "a longer warm-up", method=HASTY),
     Fault("chains on different solutions", "hold another solution", "bp.SMC()", make=two_solutions,
           method=bp.HMC(num_warmup=200, num_draws=300, chains=8)),
     Fault("a likelihood with NaN regions", "not defined (NaN) at", "such as LogNormal", {"equation": rooted}),

@@ -67,7 +67,7 @@ class Diagnosis:
             self.advice.append(advice)
 
 
-MORE = "more draws (num_draws, most_draws) or longer trajectories (num_leapfrog)"
+MORE = "more draws (num_draws, most_draws), a longer warm-up (num_warmup) or longer trajectories (num_leapfrog)"
 WARM = "a longer warm-up (num_warmup)"
 SMALLER = "a higher target_accept (0.9), which takes smaller steps"
 
