@@ -135,8 +135,31 @@ def test_scores_against_closed_forms():
     np.testing.assert_allclose(score, 2 + 20 * 0.5)
 
 
+def test_scores_of_a_calibration_are_means_over_simulations():
+    """Of standard normal posteriors, of which the second is 100 sds off."""
+    grid = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    draws = np.broadcast_to(grid[None, :, None], (2, 20_000, 1))
+    found = Calibration(("k",), np.array([[0.0], [100.0]]), draws, ("good", "bad"))
+    for p in (0.5, 0.8, 0.95):
+        half = stats.norm.ppf(0.5 + p / 2)
+        np.testing.assert_allclose(found.sharpness(p), 2 * half, rtol=1e-3)
+        np.testing.assert_allclose(found.interval_score(p), 2 * half + (100 - half) / (1 - p), rtol=1e-3)
+    with pytest.raises(bp.InputError, match="p must lie between 0 and 1"):
+        found.sharpness(95)
+
+
+def test_shares_are_shown_with_what_chance_makes_of_them():
+    truths, draws = np.linspace(-2, 2, 120)[:, None], np.tile(np.linspace(-2, 2, 99), (120, 1))[..., None]
+    found = Calibration(("k",), truths, draws, ("good",) * 120)
+    share = found.coverage(0.5)
+    ends = stats.binomtest(round(120 * share.share), 120).proportion_ci(method="exact")
+    np.testing.assert_allclose([share.low, share.high], ends)
+    assert f"{share.share:.0%} ({100 * ends.low:.0f}–{100 * ends.high:.0f})" in str(found)
+    assert share.is_right
+
+
 @pytest.mark.parametrize("cores", [2, 8])  # one at a time, and four at once
-def test_simulations_go_on_where_they_were_stopped(cores, tmp_path, monkeypatch):
+def test_simulations_go_on_where_they_were_stopped(cores, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("bpinn.calibration.os.sched_getaffinity", lambda _: {2, 3})
     method = bp.HMC(num_warmup=30, num_draws=40, num_leapfrog=4, chains=2)
     arguments = {"simulations": 12, "draws": 19, "progress": False}
@@ -159,6 +182,10 @@ def test_simulations_go_on_where_they_were_stopped(cores, tmp_path, monkeypatch)
     np.testing.assert_array_equal(found.draws, expected.draws)
     np.testing.assert_array_equal(found.truths, expected.truths)
     np.testing.assert_array_equal(found.verdicts, expected.verdicts)
+    (tmp_path / "sbc" / "simulation-3.npz").write_bytes(b"PK")
+    np.savez(tmp_path / "sbc" / "simulation-4.npz", truth=np.zeros(2))
+    np.testing.assert_array_equal(sbc(PROBLEM, method, out=tmp_path / "sbc", **arguments).draws, expected.draws)
+    assert capsys.readouterr().err.count("it is simulated again") == 2
     with pytest.raises(bp.InputError, match="holds another run"):
         sbc(PROBLEM, bp.HMC(num_warmup=30, num_draws=41, num_leapfrog=4), out=tmp_path / "sbc", **arguments)
 

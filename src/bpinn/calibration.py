@@ -23,7 +23,7 @@ from scipy.special import bdtr, bdtrc, betaincinv
 
 from bpinn.checkpoint import only_one, read_arrays, write_file
 from bpinn.checks import is_whole
-from bpinn.errors import InputError
+from bpinn.errors import DamagedError, InputError
 from bpinn.folders import claim
 from bpinn.inference import infer
 from bpinn.methods import HMC, Method
@@ -57,7 +57,7 @@ class Calibration:
     """What came of simulations. Rows are simulations, columns the quantities in ``names``.
 
     ``truths`` has shape (simulations, quantities); ``draws`` (simulations, draws, quantities), some of the posterior's,
-    far enough apart to count as independent; ``verdicts`` are those of `Result.diagnose`.
+    evenly taken from all of them; ``verdicts`` are those of `Result.diagnose`.
     """
 
     names: tuple[str, ...]
@@ -120,6 +120,21 @@ class Calibration:
         """The continuous ranked probability score of each quantity, in the mean over simulations: smaller is better."""
         return np.array([crps(self.draws[:, :, i], self.truths[:, i]).mean() for i in range(len(self.names))])
 
+    def sharpness(self, p: float = 0.95) -> np.ndarray:
+        """The width of central intervals of probability ``p`` of each quantity, in the mean over simulations."""
+        low, high = self._intervals(p)
+        return (high - low).mean(axis=0)
+
+    def interval_score(self, p: float = 0.95) -> np.ndarray:
+        """The score of central intervals of probability ``p``, in the mean over simulations: smaller is better."""
+        return interval_score(*self._intervals(p), self.truths, p).mean(axis=0)
+
+    def _intervals(self, p: float) -> tuple[np.ndarray, np.ndarray]:
+        if not 0 < p < 1:
+            raise InputError(f"calibration: p must lie between 0 and 1, such as 0.95, got {p!r}")
+        low, high = np.quantile(self.draws, [0.5 - p / 2, 0.5 + p / 2], axis=1)
+        return low, high
+
     @property
     def contraction(self) -> np.ndarray:
         """One minus the posterior's variance over the truths': how much each quantity was learned from the readings."""
@@ -134,14 +149,20 @@ class Calibration:
         bad = sum(verdict == "bad" for verdict in self.verdicts)
         lines = [f"{self.simulations} simulations, {bad} of them with the verdict 'do not trust'"]
         width = max(len(name) for name in self.names)
-        lines.append(f"{'':{width}}  p of ranks   50%   80%   95%   bias, sd")
+        # Of each share the interval that chance alone makes likely.
+        columns = "  ".join(f"{p:>14}" for p in ("in 50%", "in 80%", "in 95%"))
+        lines.append(f"{'':{width}}  p of ranks  {columns}  bias, sd")
         for i, name in enumerate(self.names):
-            shares = "  ".join(f"{self.coverage(p, [name]).share:4.0%}" for p in (0.5, 0.8, 0.95))
+            shares = "  ".join(f"{_shown(self.coverage(p, [name])):>14}" for p in (0.5, 0.8, 0.95))
             mark = "" if self.is_uniform(name) else "  off"
-            lines.append(f"{name:{width}}  {self.evidence(name):10.3f}  {shares}  {self.bias[i]:+.2f}{mark}")
+            lines.append(f"{name:{width}}  {self.evidence(name):10.3f}  {shares}  {self.bias[i]:+8.2f}{mark}")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _shown(found: Coverage) -> str:
+    return f"{found.share:.0%} ({100 * found.low:.0f}–{100 * found.high:.0f})"
 
 
 def crps(draws: np.ndarray, truths: np.ndarray) -> np.ndarray:
@@ -244,7 +265,6 @@ def sbc(
         method.check(problem)
     elif not callable(method):
         raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
-    names = (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
     seeds = range(seed, seed + simulations)
     stop = threading.Event()
     one = partial(_one, problem, method, draws, stop)
@@ -254,9 +274,28 @@ def sbc(
     else:
         rows = _kept(Path(out), problem, method, one, seeds, draws, stop, progress)
     return Calibration(
-        names, np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
+        _names(problem), np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
         tuple(str(r["verdict"]) for r in rows),
     )  # fmt: skip
+
+
+def _names(problem: Problem) -> tuple[str, ...]:
+    return (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
+
+
+def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:
+    """A simulation that is done; one whose file is damaged is said, and made again."""
+    if not path.exists():
+        return None
+    try:
+        row = read_arrays(path)
+        if row["truth"].shape == (width,) and row["draws"].shape == (draws, width) and {"verdict", "seed"} <= set(row):
+            return row
+        why = f"{path}: the file is damaged"
+    except (DamagedError, KeyError) as error:
+        why = str(error) if isinstance(error, DamagedError) else f"{path}: the file is damaged (it lacks {error})"
+    print(f"sbc: {why}; it is simulated again", file=sys.stderr)
+    return None
 
 
 def _kept(
@@ -269,7 +308,8 @@ def _kept(
     claim(folder, "sbc", problem, method, draws=draws)
     paths = {seed: folder / f"simulation-{seed}.npz" for seed in seeds}
     with only_one(folder):
-        rows = {seed: read_arrays(path) for seed, path in paths.items() if path.exists()}
+        width = len(_names(problem))
+        rows = {seed: row for seed, path in paths.items() if (row := _read(path, draws, width)) is not None}
         missing = [seed for seed in seeds if seed not in rows]
 
         def kept(seed: int) -> dict[str, np.ndarray]:
