@@ -11,7 +11,7 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import bpinn as bp
-from bpinn import folders, sampling
+from bpinn import folders, inference, sampling
 
 X = np.linspace(0.0, 1.0, 5)
 PROBLEM = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, {"u": bp.Sensors("u", {"x": X}, X, 0.1)})
@@ -100,6 +100,23 @@ def test_ctrl_c_in_every_phase_and_on(blocks, whole, tmp_path, monkeypatch):
     np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
 
 
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monkeypatch):
+    out = tmp_path / "run" if in_folder else None
+    with monkeypatch.context() as patch:
+        right = sampling._StageRun.gather
+
+        def gather(self):
+            signal.raise_signal(signal.SIGINT)
+            return right(self)
+
+        patch.setattr(sampling._StageRun, "gather", gather)
+        stopped = infer(out=out)
+    assert stopped.interrupted
+    np.testing.assert_array_equal(stopped.z, whole.z)
+    np.testing.assert_array_equal(infer(out=out).z, whole.z)
+
+
 def test_ctrl_c_while_the_result_is_saved(whole, tmp_path, monkeypatch):
     """The file is there whole or not at all; the draws are on the disk already."""
     with monkeypatch.context() as patch:
@@ -145,7 +162,7 @@ def test_ctrl_c_that_python_forgets_is_heard_after_the_block(forget):
 
 
 @FORGOTTEN
-@pytest.mark.parametrize(("owner", "name"), [(sampling._StageRun, "compile"), (sampling, "memory_of")])
+@pytest.mark.parametrize(("owner", "name"), [(sampling._StageRun, "compile"), (inference, "memory_of")])
 def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, forget, monkeypatch):
     right = getattr(owner, name)
 

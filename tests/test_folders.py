@@ -1,5 +1,8 @@
 """Runs from Python in a folder: they go on where they stopped, and the draws stay on the disk."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from test_sampling import make_problem
@@ -87,9 +90,85 @@ def test_another_run_is_refused(tmp_path):
         infer(problem, folder)
 
 
-def test_missing_draws_are_said(tmp_path):
-    infer(make_problem(hidden=(4,)), tmp_path / "run")
-    draws = tmp_path / "run" / "draws.npy"
-    draws.write_bytes(draws.read_bytes()[:-10])
-    with pytest.raises(bp.InputError, match=r"draws\.npy: the file is missing or damaged"):
-        bp.load(tmp_path / "run")
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip(path):
+    """One bit, in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["draws.npy", "result.npz"])
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
+def test_a_damaged_result_is_made_again_from_its_blocks(name, damage, tmp_path, capsys):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    expected = np.array(infer(problem, folder).z)
+    damage(folder / name)
+    if (folder / "result.npz").exists():
+        with pytest.raises(bp.InputError, match=rf"{name}.* damaged.*; call bp\.infer\(\.\.\., out=\) again"):
+            bp.load(folder)
+    np.testing.assert_array_equal(infer(problem, folder).z, expected)
+    np.testing.assert_array_equal(bp.load(folder).z, expected)
+    told = "it is made again from the blocks of draws" in capsys.readouterr().err
+    assert told == ((damage, name) != (Path.unlink, "result.npz"))
+
+
+def test_a_damaged_result_without_blocks_is_said(tmp_path):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    infer(problem, folder)
+    shutil.rmtree(folder / "stage-0")
+    flip(folder / "draws.npy")
+    with pytest.raises(bp.InputError, match="its checksum is wrong"):
+        infer(problem, folder)
+
+
+def rewritten(path, change):
+    arrays = disk.read_arrays(path)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+def first_block(chain):
+    return min(chain.glob("[0-9]*.npz"))
+
+
+STATE_DAMAGES = {
+    "a part of the state is missing": lambda chain: rewritten(chain / "state.npz", lambda a: a.pop("leaf0")),
+    "a part of another form": lambda chain: rewritten(
+        chain / "state.npz", lambda a: a.__setitem__("leaf0", np.zeros((2, 2)))
+    ),
+    "one too many": lambda chain: rewritten(chain / "state.npz", lambda a: a.__setitem__("leaf99", np.zeros(2))),
+    "a block that has no number": lambda chain: np.savez(chain / "0x.npz", z=np.zeros(3)),
+    "a block without steps": lambda chain: rewritten(first_block(chain), lambda a: a.pop("follows")),
+    "a block of another problem": lambda chain: rewritten(
+        max(chain.glob("[0-9]*.npz")), lambda a: a.__setitem__("z", np.zeros((3, 2)))
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", STATE_DAMAGES.values(), ids=list(STATE_DAMAGES))
+def test_a_chain_that_makes_no_sense_is_drawn_again(damage, tmp_path, capsys):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    expected = np.array(infer(problem, folder).z)
+    (folder / "result.npz").unlink()
+    damage(folder / "stage-0" / "chain-1")
+    np.testing.assert_array_equal(infer(problem, folder).z, expected)
+    assert "chain 1 is drawn again from its start, which gives the same draws" in capsys.readouterr().err
+
+
+def test_what_a_killed_process_leaves_is_no_hindrance(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    left = folder / ".manifest.json.0123abcd.part"
+    left.write_text("{")
+    infer(make_problem(hidden=(4,)), folder)
+    assert not left.exists()
+
+
+def test_a_folder_that_cannot_be_locked_is_a_sentence(tmp_path):
+    (tmp_path / "run" / "lock").mkdir(parents=True)
+    with pytest.raises(bp.InputError, match="cannot be written: Is a directory"):
+        infer(make_problem(hidden=(4,)), tmp_path / "run")

@@ -95,13 +95,37 @@ CHANGES = [
     set_array("sensors/u/values", np.array([0.0, np.nan])),
     set_array("sensors/u/noise", np.array([-1.0, 0.0])),
 ]
+# What would be seen only when something is asked of it.
+LATER = [
+    put("seconds", value="long"),
+    put("seconds", value={"draws": "long"}),
+    put("versions", value=3),
+    put("versions", value={"jax": 3}),
+    put("interrupted", value="no"),
+    put("readings", value=[1]),
+    put("readings", value=[["awful", "a reason", None]]),
+    put("readings", value=[["bad", 5, None]]),
+    lambda about, arrays: arrays.pop("stats/log_density"),
+    set_array("stats/log_density", np.array([["low"] * 4])),
+    set_array("stats/log_density", np.zeros((1, 3))),
+    set_array("stats/acceptance", np.ones((1, 4))),
+    set_array("history/elbo", np.zeros(4)),
+    set_array("functionals", np.array([[["low"] * 12] * 4])),
+]
 
 
 @pytest.mark.parametrize("number", range(len(CHANGES)))
 def test_a_result_that_was_tampered_with_is_a_sentence(number, saved):
     path = changed(saved, CHANGES[number])
     with contextlib.suppress(bp.InputError):
-        assert bp.load(path).z.ndim == 3  # it is a result, if not the one that was saved
+        assert bp.load(path).summary().table.shape[0] == 1  # it is a result, if not the one that was saved
+
+
+@pytest.mark.parametrize("number", range(len(LATER)))
+def test_a_result_that_cannot_be_judged_is_not_loaded(number, saved):
+    assert bp.load(saved).z.shape == (1, 4, 11)
+    with pytest.raises(bp.InputError, match="damaged"):
+        bp.load(changed(saved, LATER[number]))
 
 
 def test_arrays_that_are_pickles_are_not_read(tmp_path, saved):
@@ -183,6 +207,8 @@ def test_the_run_itself_is_fine(run):
         ("problem", None),
         ("problem", ""),
         ("changes", 5),
+        ("versions", "new"),
+        ("inference", "run"),
     ],
 )
 def test_a_manifest_that_leads_elsewhere_is_refused(key, value, run):
@@ -190,6 +216,24 @@ def test_a_manifest_that_leads_elsewhere_is_refused(key, value, run):
     (run / "manifest.json").write_text(json.dumps(manifest | {key: value}))
     with pytest.raises(bp.InputError, match=r"outside of its folder|damaged"):
         open_run(run)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", '"format"', "{", "[]"])
+def test_a_manifest_that_is_none_is_a_sentence(text, run):
+    (run / "manifest.json").write_text(text)
+    for read in (open_run, bp.load):
+        with pytest.raises(bp.InputError, match="the file is damaged"):
+            read(run)
+
+
+def test_a_manifest_that_names_no_versions_is_enough(run):
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["versions"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "stage-0").mkdir()
+    said = []
+    open_run(run)._check_versions(said.append)
+    assert "versions have changed" in said[0]
 
 
 def test_a_link_in_place_of_the_data_is_seen(run):

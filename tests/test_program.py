@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -153,6 +154,44 @@ def test_calibration_from_a_file(demo, tmp_path, program):
     assert "10 simulations" in done.stdout
     assert "log likelihood" in done.stdout
     assert (tmp_path / "c" / "ranks.png").exists()
+
+
+def test_calibration_has_as_many_chains_as_the_run(demo, tmp_path, program, monkeypatch):
+    seen = []
+
+    def sbc(problem, method, **settings):
+        seen.append(method.chains)
+        raise bp.InputError("enough")
+
+    monkeypatch.setattr(bp.calibration, "sbc", sbc)
+    program("calibrate", demo / "problem.toml", "--out", tmp_path / "c", "--set", "inference.chains=3")
+    program("calibrate", demo / "problem.toml", "--out", tmp_path / "c")
+    assert seen == [3, 4]
+
+
+def test_a_damaged_result_is_made_again(ended, tmp_path, program):
+    run, result = ended
+    folder = Path(shutil.copytree(run.folder, tmp_path / "damaged"))
+    draws = bytearray((folder / "draws.npy").read_bytes())
+    draws[-1] ^= 1
+    (folder / "draws.npy").write_bytes(draws)
+    asked = program("report", folder)
+    assert asked.returncode == 2
+    assert f"its checksum is wrong); `bpinn resume {folder}` makes it again" in asked.stderr
+    (folder / "log.txt").unlink()
+    (folder / "log.txt").mkdir()  # which cannot be written, and is no reason to stop
+    assert program("resume", folder, "--no-report").returncode in (0, 3)
+    np.testing.assert_array_equal(bp.load(folder).z, result.z)
+
+
+def test_a_disk_that_does_not_take_a_file_is_a_sentence(program, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device", "demo/problem.toml")
+
+    monkeypatch.setattr("bpinn.cli.write_template", fail)
+    done = program("new", "demo")
+    assert done.returncode == 2
+    assert done.stderr == "bpinn: demo/problem.toml: cannot be read or written: No space left on device\n"
 
 
 def test_a_folder_holds_what_was_run(ended, demo):

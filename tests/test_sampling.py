@@ -19,6 +19,7 @@ import pytest
 import bpinn as bp
 from bpinn import checkpoint, sampling
 from bpinn.blocks import between
+from bpinn.inference import memory_of
 from bpinn.methods import hamiltonian
 
 OPTIMIZED = True
@@ -215,7 +216,7 @@ def test_memory_is_said_beforehand(problem, capsys, monkeypatch):
 
 def test_memory_estimate(problem):
     model = bp.Posterior(problem).model
-    assert sampling.memory_of(bp.HMC(num_draws=100, keep=10), model, 3) == 10 * 3 * model.dim * 4
+    assert memory_of(bp.HMC(num_draws=100, keep=10), model, 3) == 10 * 3 * model.dim * 4
 
 
 @pytest.mark.parametrize("init", ["anneal", "map", "prior"])

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 import secrets
 import struct
 import zipfile
@@ -21,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from bpinn.errors import InputError
+from bpinn.errors import DamagedError, InputError
 
-STATE, RESTARTS, DRAWS = "state.npz", "restarts.npz", "draws.npy"
+STATE, RESTARTS, DRAWS, LOCK = "state.npz", "restarts.npz", "draws.npy", "lock"
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 # Whatever reading a file that is damaged, or meant to do harm, may end in.
 UNREADABLE = (
     OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError,
@@ -61,15 +63,33 @@ def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[
         raise InputError(f"{path}: cannot be written: {why}; what was written before is whole") from None
 
 
-def map_draws(folder: Path) -> np.ndarray:
-    """The draws that `Checkpoint.collect` wrote, which stay on the disk."""
+def is_unfinished(path: Path) -> bool:
+    """Whether this is what a process left that was killed while it wrote a file."""
+    return UNFINISHED.fullmatch(path.name) is not None
+
+
+def map_draws(folder: Path, checksum: int | None = None) -> np.ndarray:
+    """The draws that `Checkpoint.collect` wrote, which stay on the disk; ``checksum`` is what they had, if known."""
     path = folder / DRAWS
     try:
+        if checksum is not None and draws_checksum(folder) != checksum:
+            raise DamagedError(f"{path}: the file is damaged (its checksum is wrong)")
         return np.load(path, mmap_mode="r", allow_pickle=False)
+    except InputError:
+        raise
     except (ValueError, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             raise MemoryError from None  # which is said where a run is
-        raise InputError(f"{path}: the file is missing or damaged ({error})") from None
+        raise DamagedError(f"{path}: the file is missing or damaged ({error})") from None
+
+
+def draws_checksum(folder: Path) -> int:
+    """CRC-32, as archives have it for each of their arrays."""
+    total = 0
+    with (folder / DRAWS).open("rb") as file:
+        while piece := file.read(2**20):
+            total = zlib.crc32(piece, total)
+    return total
 
 
 def read_arrays(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
@@ -91,17 +111,23 @@ def read_arrays(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
     except InputError:
         raise
     except UNREADABLE as error:
-        raise InputError(f"{shown}: the file is damaged, or no NumPy archive of plain arrays ({error})") from None
+        raise DamagedError(f"{shown}: the file is damaged, or no NumPy archive of plain arrays ({error})") from None
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; another one is refused. The system lets go of it when the process ends."""
-    with (folder / "lock").open("a") as file:
+    try:
+        file = (folder / LOCK).open("a")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{folder}: another process is running in this folder; wait for it, or stop it") from None
+        for path in filter(is_unfinished, folder.rglob(".*.part")):
+            path.unlink(missing_ok=True)
         yield
 
 
@@ -219,15 +245,8 @@ class Checkpoint:
         write_file(self.folder / DRAWS, pieces())
         return map_draws(self.folder)
 
-    def restore(self, stage: int, chain: int) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
-        """What a chain has done. Of a damaged one nothing: it is said, and made again, with the same draws."""
-        folder = self.chain(stage, chain)
-        try:
-            found = folder.read()
-            if not found[0]:
-                folder.clear()  # blocks without a state, of a chain that was being forgotten
-            return found
-        except InputError as error:
-            self.warn(f"{error}; chain {chain} is drawn again from its start, which gives the same draws")
-            folder.clear()
-            return 0, [], []
+    def forget(self, stage: int, chain: int, why: Exception) -> None:
+        """Of a chain that is damaged; it is said, and made again, with the same draws."""
+        told = str(why) if isinstance(why, InputError) else f"{self.chain(stage, chain).folder}: damaged ({why!r})"
+        self.warn(f"{told}; chain {chain} is drawn again from its start, which gives the same draws")
+        self.chain(stage, chain).clear()

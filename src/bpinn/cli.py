@@ -4,11 +4,13 @@ Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 i
 trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
 """
 
+import io
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,10 @@ import typer
 
 import bpinn as bp
 from bpinn import runs, sampling
-from bpinn.errors import InputError
+from bpinn.checkpoint import write_file
+from bpinn.errors import DamagedError, InputError
 from bpinn.folders import versions
+from bpinn.inference import memory_of
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -47,6 +51,9 @@ def main() -> None:
         app()
     except InputError as error:
         print(f"bpinn: {error}", file=sys.stderr)
+        sys.exit(WRONG)
+    except OSError as error:
+        print(f"bpinn: {error.filename or 'a file'}: cannot be read or written: {error.strerror}", file=sys.stderr)
         sys.exit(WRONG)
     except KeyboardInterrupt as stopped:
         print(f"bpinn: stopped{f': {stopped}' if str(stopped) else ''}", file=sys.stderr)
@@ -116,7 +123,7 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
         "method": type(found.method).__name__,
         "chains": chains,
         "microseconds": micro,
-        "mebibytes": sampling.memory_of(found.method, posterior.model, chains) / 2**20,
+        "mebibytes": memory_of(found.method, posterior.model, chains) / 2**20,
         "seconds": seconds,
     }
 
@@ -167,8 +174,13 @@ def resume(
     """Go on with a run that was stopped or killed; the draws are those of a run that never was."""
     found = runs.open_run(folder)
     if found.is_done:
-        _tell(found.load(), found, as_json)
-        return
+        try:
+            result = found.load()
+        except DamagedError as error:
+            print(f"bpinn: {error}", file=sys.stderr)
+        else:
+            _tell(result, found, as_json)
+            return
     _go(found, cores, quiet, as_json, no_report)
 
 
@@ -287,10 +299,15 @@ def calibrate(
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     found = read_problem(file, said, allow_outside=allow_outside)
     folder = file.parent / "calibration" if out is None else out
+    method_used: Any = found.method
+    if found.chains is not None:
+        method_used = replace(method_used, chains=found.chains)
     answer = bp.calibration.sbc(
-        found.problem, found.method, simulations=simulations, seed=found.seed, out=folder, progress=not quiet
+        found.problem, method_used, simulations=simulations, seed=found.seed, out=folder, progress=not quiet
     )
     print(answer)
     figure = folder / "ranks.png"
-    bp.plot.calibration(answer).savefig(figure)
+    with io.BytesIO() as picture:
+        bp.plot.calibration(answer).savefig(picture)
+        write_file(figure, picture.getvalue())
     print(f"Ranks: {figure}")

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from bpinn.checkpoint import write_file
+from bpinn.checkpoint import LOCK, is_unfinished, only_one, write_file
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.problem import Problem
@@ -38,8 +38,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         known = manifest["format"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: the file is damaged") from None
+        parts = [manifest, manifest.get("versions", {}), manifest.get("inference", {})]
+        right = all(isinstance(part, dict) for part in parts)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        right, known = False, None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not right:
+        raise InputError(f"{path}: the file is damaged; put it back, or begin again in another folder")
     if known != FORMAT:
         raise InputError(f"{path}: has format {known}, this version reads {FORMAT}; upgrade bpinn")
     return manifest
@@ -56,26 +62,35 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         **rest,
         "precision": str(jnp.result_type(float)),
     }
-    if (folder / MANIFEST).is_file():
-        there = read_manifest(folder).get("inference")
-        if there is None:
-            raise InputError(
-                f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`"
-            )
-        differ = [name for name in wanted if there.get(name) != wanted[name]]
-        if differ:
-            raise InputError(
-                f"{where}: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
-                "give another folder, or remove it"
-            )
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{where}: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{where}: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
-    write_manifest(folder, {"inference": wanted})
+    if not (folder / MANIFEST).is_file():
+        if folder.exists() and not is_free(folder):
+            raise InputError(f"{where}: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{where}: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
+        with only_one(folder):
+            if not (folder / MANIFEST).is_file():  # another process may have been quicker
+                write_manifest(folder, {"inference": wanted})
+    there = read_manifest(folder).get("inference")
+    if there is None:
+        raise InputError(f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
+    differ = [name for name in wanted if there.get(name) != wanted[name]]
+    if differ:
+        raise InputError(
+            f"{where}: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
+            "give another folder, or remove it"
+        )
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether there are draws in it."""
+    return any(folder.glob("stage-*"))
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing is in it but what a process leaves that is killed before it has begun."""
+    return folder.is_dir() and all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir())
 
 
 def _fingerprint(problem: Problem) -> str:

@@ -6,16 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.errors import JaxRuntimeError
 
 from bpinn import interrupts, sampling
 from bpinn.checkpoint import Checkpoint, only_one
 from bpinn.checks import is_whole
-from bpinn.errors import InputError
-from bpinn.folders import RESULT, claim, versions
+from bpinn.errors import DamagedError, InputError
+from bpinn.folders import RESULT, claim, has_begun, versions
 from bpinn.methods import HMC, Method
-from bpinn.posterior import Posterior
+from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -64,7 +65,7 @@ def infer(
         raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
     with _stopping(folder is not None):
         method.check(problem)
-        size = sampling.memory_of(method, Posterior(problem).model, chains)
+        size = memory_of(method, Posterior(problem).model, chains)
         if folder is not None:
             claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
         interrupts.raise_if_noted()
@@ -90,14 +91,20 @@ def infer(
 def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
     """Go on with the run in a folder, or start it."""
     with only_one(folder):
-        if (folder / RESULT).is_file():
-            result = load(folder / RESULT)
-            result.problem = problem  # whose equations can be evaluated
-            return result
 
         def warn(message: str) -> None:
             print(f"infer: {message}", file=sys.stderr)
 
+        if (folder / RESULT).is_file():
+            try:
+                result = load(folder / RESULT)
+            except DamagedError as error:
+                if not has_begun(folder):
+                    raise
+                warn(f"{error}; it is made again from the blocks of draws")
+            else:
+                result.problem = problem  # whose equations can be evaluated
+                return result
         result = draw(problem, method, **settings, checkpoint=Checkpoint(folder, warn))
         if not result.interrupted:
             save(result, folder / RESULT, draws_beside=True)
@@ -140,7 +147,7 @@ def draw(
         raise InputError(
             f"infer: out of memory; {method.fewer} need less of it, and so do fewer cores at once ({kept})"
         ) from None
-    sampling.check_start(posterior, draws)
+    _check_start(draws)
     return Result(
         problem,
         method,
@@ -153,6 +160,23 @@ def draw(
         draws.interrupted,
         draws.history,
     )
+
+
+def memory_of(method: Method, model: Model, chains: int) -> int:
+    """Bytes that the kept draws will take."""
+    last = method.stages()[-1]
+    draws = last.num_steps - last.num_warmup
+    kept = draws if method.kept is None else min(draws, method.kept)
+    return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
+
+
+def _check_start(draws: sampling.Draws) -> None:
+    """A run whose every draw is non-finite has nothing to say."""
+    if not np.any(np.isfinite(draws.stats["log_density"])):
+        raise InputError(
+            "infer: the log density is not finite anywhere the chains went; check the equations for "
+            "division by zero, logarithms or roots of negative numbers"
+        )
 
 
 def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that are called back
 _noted = threading.Event()
 _before: list[Any] = []  # what was done about it before
+_held: list[bool] = []  # whether it is to be noted only
 
 
 @contextmanager
@@ -37,7 +38,7 @@ def listening() -> Iterator[None]:
 
 def _note(number: int, frame: Any) -> None:
     _noted.set()
-    if not _is_forgetful(frame):
+    if not _held and not _is_forgetful(frame):
         _before[-1](number, frame)
 
 
@@ -48,9 +49,24 @@ def _is_forgetful(frame: Any) -> bool:
     return frame is not None
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """Only note Ctrl-C while this lasts, for short work that would lose what is done if it were cut off."""
+    _held.append(True)
+    try:
+        yield
+    finally:
+        _held.pop()
+
+
+def was_noted() -> bool:
+    """Whether there was one that nothing was done about yet."""
+    return _noted.is_set() and threading.current_thread() is threading.main_thread()
+
+
 def raise_if_noted() -> None:
     """Raise what Python raised before, if nothing was done about it yet."""
-    if _noted.is_set() and threading.current_thread() is threading.main_thread():
+    if was_noted():
         raise KeyboardInterrupt
 
 

@@ -8,6 +8,7 @@ report.html     the report, with figures/ and tables/
 log.txt         what happened when
 """
 
+import contextlib
 import datetime
 import hashlib
 import shutil
@@ -18,8 +19,8 @@ from typing import Any
 
 from bpinn import sampling, storage
 from bpinn.checkpoint import Checkpoint, only_one
-from bpinn.errors import InputError
-from bpinn.folders import MANIFEST, RESULT, read_manifest, versions, write_manifest
+from bpinn.errors import DamagedError, InputError
+from bpinn.folders import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
 from bpinn.inference import draw
 from bpinn.problem_file import ProblemFile, read_problem
 from bpinn.quantities import label
@@ -46,7 +47,7 @@ class Run:
 
     def log(self, message: str) -> None:
         now = datetime.datetime.now().isoformat(timespec="seconds")
-        with (self.folder / LOG).open("a") as file:
+        with contextlib.suppress(OSError), (self.folder / LOG).open("a") as file:  # a full disk is said elsewhere
             file.write(f"{now} {message}\n")
 
     def load(self) -> Result:
@@ -54,7 +55,12 @@ class Run:
         if not self.is_done:
             raise InputError(f"{self.folder}: the run has not ended; go on with `bpinn resume {self.folder}`")
         functions = {name: formula.function(name) for name, formula in self.problem_file.equations.items()}
-        result = storage.load(self.folder / RESULT, functions)
+        try:
+            result = storage.load(self.folder / RESULT, functions)
+        except DamagedError as error:
+            raise DamagedError(
+                f"{error}; `bpinn resume {self.folder}` makes it again from the blocks of draws"
+            ) from None
         result.problem = self.problem_file.problem
         return result
 
@@ -62,7 +68,7 @@ class Run:
         """Run, or go on, to the end; what is done is on disk all the while."""
         with only_one(self.folder):
             self._check_versions(warn)
-            self.log("taken up" if self._has_begun() else "started")
+            self.log("taken up" if has_begun(self.folder) else "started")
 
             def say(message: str) -> None:
                 self.log(message)
@@ -110,13 +116,10 @@ class Run:
             sources=file.origins, load_from=str(self.folder),
         )  # fmt: skip
 
-    def _has_begun(self) -> bool:
-        return any(self.folder.glob("stage-*"))
-
     def _check_versions(self, warn: Callable[[str], None]) -> None:
-        now, then = versions(), self.manifest["versions"]
+        now, then = versions(), self.manifest.get("versions", {})
         changed = [f"{name} {then.get(name)} to {now[name]}" for name in now if then.get(name) != now[name]]
-        if changed and self._has_begun():
+        if changed and has_begun(self.folder):
             warn(
                 f"since the run began versions have changed ({', '.join(changed)}); draws may differ in their last bits"
             )
@@ -216,4 +219,8 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         path = Path(path) / RESULT
         if not path.is_file():
             raise InputError(f"load: the run in {path.parent} has not ended; call bp.infer(..., out=) again to go on")
+        try:
+            return storage.load(path, functions)
+        except DamagedError as error:
+            raise DamagedError(f"{error}; call bp.infer(..., out=) again, which makes it from the blocks") from None
     return storage.load(path, functions)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from jax import Array
 
 from bpinn import interrupts
 from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of
-from bpinn.checkpoint import ChainFolder, Checkpoint
+from bpinn.checkpoint import UNREADABLE, ChainFolder, Checkpoint
 from bpinn.convergence import statistics
 from bpinn.errors import InputError
 from bpinn.methods import Method
@@ -141,7 +142,7 @@ def run(
     stages = method.stages()
     # A precision set by `with jax.enable_x64(True)` is one thread's own; the chains' threads take it over.
     double = jnp.result_type(float) == jnp.float64
-    with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
+    with ExitStack() as held, ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
         pool.submit(statistics)  # which the verdict needs, while the first stage compiles
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1
@@ -169,6 +170,8 @@ def run(
             seconds[f"{stage.name} (compile)"] = time.perf_counter() - started
             started = time.perf_counter()
             stopped = state.go(positions)
+            if last:
+                held.enter_context(interrupts.held())  # what is drawn is not to be lost now
             if 0 < stage.num_warmup < stage.num_steps and state.warmed:
                 seconds["warm-up"] = state.warmed - started
                 started = state.warmed
@@ -179,8 +182,8 @@ def run(
             positions = [stage.position(chain.state) for chain in work]
             if stage.told:
                 history = joined(history, state.history())
-    draws = state.gather()
-    draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted
+        draws = state.gather()
+    draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted or interrupts.was_noted()
     return draws
 
 
@@ -219,19 +222,38 @@ class _StageRun:
         self.checkpoint, self.number = checkpoint, number
         self.folders = [checkpoint.chain(number, chain.number) for chain in self.chains]
         init = partial(self.stage.init, self.model, self.data)
-        structure = jax.tree.structure(jax.eval_shape(init, self.chains[0].key, positions[0]))
+        wanted = jax.eval_shape(init, self.chains[0].key, positions[0])
         for chain in self.chains:
-            done, leaves, blocks = checkpoint.restore(number, chain.number)
-            self._begin(chain, self.folders[chain.number].restarts)
-            if not done:
-                continue
-            for first, arrays in blocks:
-                self._keep(chain, record_of(arrays), first + int(arrays["count"]))
-            chain.state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
-            chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
+            try:
+                self._restore(chain, wanted)
+            except MemoryError:
+                raise  # which says nothing of the files
+            except UNREADABLE as error:
+                checkpoint.forget(number, chain.number, error)
+                self._begin(chain, self.folders[chain.number].restarts)
         # The last pause that all have come to: those that are still there have not heard what was said at it.
         while self.pause <= min(chain.done for chain in self.chains) and self.pause < self.stage.num_steps:
             self._review()
+
+    def _restore(self, chain: Chain, wanted: Any) -> None:
+        """A chain from its blocks and its state on disk, which is like ``wanted``."""
+        folder = self.folders[chain.number]
+        done, leaves, blocks = folder.read()
+        self._begin(chain, folder.restarts)
+        if not done:
+            folder.clear()  # blocks without a state, of a chain that was being forgotten
+            return
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(wanted)]
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
+            raise InputError(f"{folder.folder}: the state is not one of this run")
+        for first, arrays in blocks:
+            count, record = int(arrays["count"]), record_of(arrays)
+            rows = {"z": (count, self.model.dim), "functionals": (count, len(self.equations))}
+            if any(arrays[name].shape != shape for name, shape in rows.items() if name in arrays):
+                raise InputError(f"{folder.folder}: the block from step {first} is not one of this run")
+            self._keep(chain, record, first + count)
+        chain.state = jax.tree.unflatten(jax.tree.structure(wanted), [jnp.asarray(leaf) for leaf in leaves])
+        chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
 
     def compile(self, positions: Sequence[Any]) -> None:
         """Compile on a block of no steps, before the chains' threads start; the first state meanwhile, in a thread."""
@@ -426,20 +448,3 @@ class _StageRun:
         return {"step": steps} | {
             name: np.stack([fill(row[name]) for row in rows]) for name in rows[0] if name != "step"
         }
-
-
-def memory_of(method: Method, model: Model, chains: int) -> int:
-    """Bytes that the kept draws will take."""
-    last = method.stages()[-1]
-    draws = last.num_steps - last.num_warmup
-    kept = draws if method.kept is None else min(draws, method.kept)
-    return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
-
-
-def check_start(posterior: Posterior, draws: Draws) -> None:
-    """A run whose every draw is non-finite has nothing to say."""
-    if not np.any(np.isfinite(draws.stats["log_density"])):
-        raise InputError(
-            "infer: the log density is not finite anywhere the chains went; check the equations for "
-            "division by zero, logarithms or roots of negative numbers"
-        )

@@ -19,8 +19,8 @@ import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
 from bpinn import methods
-from bpinn.checkpoint import map_draws, read_arrays, write_file
-from bpinn.errors import InputError
+from bpinn.checkpoint import draws_checksum, map_draws, read_arrays, write_file
+from bpinn.errors import DamagedError, InputError
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
@@ -54,6 +54,7 @@ def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> P
         "interrupted": result.interrupted,
         "functionals": result.functional_names,
         "draws_beside": draws_beside,
+        "draws_checksum": draws_checksum(path.parent) if draws_beside else None,
         "readings": result.diagnose().noted,  # which cannot be found again without the equations
     }
     arrays["about"] = np.array(json.dumps(about))
@@ -72,22 +73,23 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         about = json.loads(str(arrays["about"]))
         known = about.get("format")
     except (ValueError, AttributeError, RecursionError):
-        raise InputError(f"load: {path} is not a bpinn result, or is damaged") from None
+        raise DamagedError(f"load: {path} is not a bpinn result, or is damaged") from None
     if known != FORMAT:
         raise InputError(f"load: {path} has format {known}, this version reads {FORMAT}; upgrade bpinn")
     if about.get("draws_beside"):
-        arrays["z"] = map_draws(Path(path).parent)
+        arrays["z"] = map_draws(Path(path).parent, about.get("draws_checksum"))
     elif "z" not in arrays:
         raise InputError(f"load: {path} is not a bpinn result: it lacks z")
     try:
         result = _rebuilt(about, arrays, functions or {})
         agree = result.functionals.shape == (*result.z.shape[:2], len(result.functional_names))
+        agree &= _is_whole(result)
     except InputError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise InputError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
+        raise DamagedError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
     if not agree or result.z.ndim != 3 or result.z.shape[2] != Parameters(result.problem).dim:
-        raise InputError(f"load: {path} is damaged: its draws are not of its problem")
+        raise DamagedError(f"load: {path} is damaged: its draws are not of its problem")
     return result
 
 
@@ -117,6 +119,38 @@ def _rebuilt(
         about["interrupted"],
         history,
         [tuple(told) for told in about.get("readings", [])],
+    )
+
+
+# What the verdict on draws of each kind is made of.
+STATISTICS = {
+    "chains": {"log_density"},
+    "particles": {"log_density", "log_evidence", "ancestor"},
+    "approximation": {"log_density", "log_q"},
+}
+TOGETHER = {"acceptance", "divergent", "step_size"}  # what samplers tell of each draw, all or none
+
+
+def _is_whole(result: "Result") -> bool:
+    """Whether all that is asked of a result later is there, and is what it should be."""
+    stats, history = result.stats, result.history
+    needed = STATISTICS.get(result.method.estimate, set()) | (TOGETHER if "acceptance" in stats else set())
+    chains = result.z.shape[0]
+    numbers = [result.z, result.functionals, *stats.values(), *history.values()]
+    told = [(verdict, reason, advice or "") for verdict, reason, advice in result.readings_noted]
+    return (
+        needed <= set(stats)
+        and (result.method.estimate != "particles" or "weight" in history)
+        and all(values.dtype.kind in "fiub" for values in numbers)
+        and all(values.shape == result.z.shape[:2] for values in stats.values())
+        and all(values.ndim == 2 and len(values) == chains for name, values in history.items() if name != "step")
+        and isinstance(result.interrupted, bool)
+        and isinstance(result.seed, int)
+        and all(isinstance(value, int | float) for value in result.seconds.values())
+        and ("step" in history or not history)
+        and all(isinstance(value, str) for value in result.versions.values())
+        and all(isinstance(word, str) for row in told for word in row)
+        and all(verdict in ("good", "care", "bad") for verdict, *_ in told)
     )
 
 
