@@ -1,6 +1,8 @@
 """Problems of every shape, made at random: each can be inferred, asked and kept, or is refused in a sentence."""
 
+import signal
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +115,22 @@ def wholes(draw):
     return Whole(domain, fields, unknowns, sensors, draw(st.sampled_from(METHODS)))
 
 
+@contextmanager
+def within(seconds):
+    """No problem may hang."""
+
+    def give_up(*_):
+        raise TimeoutError(f"it takes longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def check(whole, folder):
     """All that a user would do with it; a number that is not finite is never without a word."""
     try:
@@ -149,7 +167,7 @@ def checked(examples):
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(whole=wholes())
     def run(folder, whole):
-        with warnings.catch_warnings():
+        with within(600), warnings.catch_warnings():
             warnings.simplefilter("ignore", bp.BpinnWarning)
             check(whole, folder)
 
