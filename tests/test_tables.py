@@ -101,6 +101,23 @@ def test_more_cells_than_can_be_used_are_not_read(text, tmp_path):
         read_table(tmp_path / "long.csv")
 
 
+def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_path):
+    (tmp_path / "wide.csv").write_text("x," * 2**22)
+    with pytest.raises(bp.InputError, match="more than the 4,194,304 cells that are read"):
+        read_table(tmp_path / "wide.csv")
+    np.savez_compressed(tmp_path / "large.npz", x=np.zeros(2**23))
+    with pytest.raises(bp.InputError, match="would unpack to 64 MiB, of 64 at most"):
+        read_table(tmp_path / "large.npz")
+
+
+def test_lines_end_where_editors_end_them(tmp_path):
+    (tmp_path / "mixed.csv").write_bytes(b"x,value\r\n0,1\r2,3\n")
+    np.testing.assert_array_equal(read_table(tmp_path / "mixed.csv")["x"], [0.0, 2.0])
+    (tmp_path / "odd.csv").write_text("x,value\n0,1\x0b2,3\n")
+    with pytest.raises(bp.InputError, match="line 2 has 3 cells"):
+        read_table(tmp_path / "odd.csv")
+
+
 def test_parquet_needs_its_library(tmp_path):
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")
@@ -112,6 +129,9 @@ def test_parquet_needs_its_library(tmp_path):
     parquet.write_table(pyarrow.table({"x [m]": [0.0] * 2**22, "value": [0.0] * 2**22}), path)
     assert path.stat().st_size < 2**20
     with pytest.raises(bp.InputError, match="more than the 4,194,304 cells that are read"):
+        read_table(path)
+    parquet.write_table(pyarrow.table({"x": [0.0, 1.0], "value": ["a", "b"]}), path)
+    with pytest.raises(bp.InputError, match="column 'value' has type string; wanted are numbers"):
         read_table(path)
     parquet.write_table(pyarrow.table({"x [m]": [0.0, 1.0], "value": [1, 2]}), path)
     np.testing.assert_array_equal(read_table(path)["x"], [0.0, 1.0])

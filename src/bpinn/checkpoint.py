@@ -9,8 +9,8 @@ step alone, so that a block that was lost is made again, bit for bit.
 import errno
 import fcntl
 import io
+import math
 import os
-import re
 import secrets
 import struct
 import zipfile
@@ -24,13 +24,20 @@ import numpy as np
 
 from bpinn.errors import DamagedError, InputError
 
+BLOCKS = 9 * "[0-9]" + ".npz"
 STATE, RESTARTS, DRAWS, LOCK = "state.npz", "restarts.npz", "draws.npy", "lock"
-UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+# Files that a process leaves which is killed while it writes them, of those that are written by who holds the folder.
+UNFINISHED = (
+    ".manifest.json.*.part", ".result.npz.*.part", ".draws.npy.*.part", ".simulation-*.npz.*.part",
+    "stage-*/chain-*/.*.part",
+)  # fmt: skip
 # Whatever reading a file that is damaged, or meant to do harm, may end in.
 UNREADABLE = (
     OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError,
     AttributeError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
+# Errors of the system that say nothing of what is in a file.
+ELSEWHERE = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM, errno.ESTALE)
 LARGE, MOST_PACKED = 2**28, 100  # bytes that an archive may unpack to however small it is, and times its own size
 
 
@@ -63,11 +70,6 @@ def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[
         raise InputError(f"{path}: cannot be written: {why}; what was written before is whole") from None
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether this is what a process left that was killed while it wrote a file."""
-    return UNFINISHED.fullmatch(path.name) is not None
-
-
 def map_draws(folder: Path, checksum: int | None = None) -> np.ndarray:
     """The draws that `Checkpoint.collect` wrote, which stay on the disk; ``checksum`` is what they had, if known."""
     path = folder / DRAWS
@@ -92,12 +94,13 @@ def draws_checksum(folder: Path) -> int:
     return total
 
 
-def read_arrays(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, shown: str | None = None, largest: int | None = None) -> dict[str, np.ndarray]:
     """The arrays of an archive of NumPy; `InputError` if it is damaged, or holds anything but plain arrays.
 
-    ``shown`` is what to call it in messages. Nothing in it is run, whatever it holds.
+    ``shown`` is what to call it in messages, ``largest`` how many bytes it may unpack to. Nothing in it is run,
+    whatever it holds.
     """
-    shown = shown or str(path)
+    shown, unpacked = shown or str(path), 0
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
@@ -106,12 +109,24 @@ def read_arrays(path: Path, shown: str | None = None) -> dict[str, np.ndarray]:
                 f"{shown}: would unpack to {unpacked / 2**30:.1f} GiB, more than {MOST_PACKED} times its size; such "
                 "archives are not read"
             )
+        if largest is not None and unpacked > largest:
+            raise InputError(f"{shown}: would unpack to {unpacked / 2**20:.0f} MiB, of {largest / 2**20:.0f} at most")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except InputError:
         raise
     except UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno in ELSEWHERE:
+            raise InputError(f"{shown}: cannot be read: {error.strerror}") from None
+        if isinstance(error, MemoryError) and not _is_lie(error, unpacked):
+            raise
         raise DamagedError(f"{shown}: the file is damaged, or no NumPy archive of plain arrays ({error})") from None
+
+
+def _is_lie(error: MemoryError, unpacked: int) -> bool:
+    """Whether memory ran out because a header claims more than there is."""
+    shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
+    return dtype is not None and math.prod(shape) * dtype.itemsize > unpacked
 
 
 @contextmanager
@@ -126,7 +141,7 @@ def only_one(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{folder}: another process is running in this folder; wait for it, or stop it") from None
-        for path in filter(is_unfinished, folder.rglob(".*.part")):
+        for path in (path for pattern in UNFINISHED for path in folder.glob(pattern)):
             path.unlink(missing_ok=True)
         yield
 
@@ -162,24 +177,24 @@ class ChainFolder:
             return 0, [], []
         arrays = read_arrays(path)
         if "done" not in arrays:
-            raise InputError(f"{path}: the file is damaged (it does not say how far the chain is)")
+            raise DamagedError(f"{path}: the file is damaged (it does not say how far the chain is)")
         done = int(arrays.pop("done"))
         self.restarts = int(arrays.pop("restarts", 0))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
         blocks, at = [], 0
-        for block in sorted(self.folder.glob("[0-9]*.npz")):
+        for block in sorted(self.folder.glob(BLOCKS)):
             first = int(block.stem)
             if first >= done:
                 break  # written, but its state was not; it is made again
             found = read_arrays(block)
             if not {"count", "follows"} <= set(found):
-                raise InputError(f"{block}: the file is damaged (it does not say which steps it has)")
+                raise DamagedError(f"{block}: the file is damaged (it does not say which steps it has)")
             if int(found["follows"]) != at:
-                raise InputError(f"{self._block(at)}: the file is missing")
+                raise DamagedError(f"{self._block(at)}: the file is missing")
             blocks.append((first, found))
             at = first + int(found["count"])
         if at != done:
-            raise InputError(f"{path}: the state is at step {done}, the blocks at {at}")
+            raise DamagedError(f"{path}: the state is at step {done}, the blocks at {at}")
         self._end = at
         return done, leaves, blocks
 
@@ -192,7 +207,7 @@ class ChainFolder:
 
     def rows(self, first: int, last: int) -> Iterator[np.ndarray]:
         """``z`` of the steps from ``first`` to before ``last``, block by block."""
-        for block in sorted(self.folder.glob("[0-9]*.npz")):
+        for block in sorted(self.folder.glob(BLOCKS)):
             begin = int(block.stem)
             if begin >= last:
                 return
@@ -203,7 +218,7 @@ class ChainFolder:
     def clear(self) -> None:
         """Forget what is there, so that the chain is made again, from the start that it had."""
         (self.folder / STATE).unlink(missing_ok=True)  # before its blocks
-        for path in self.folder.glob("[0-9]*.npz"):
+        for path in self.folder.glob(BLOCKS):
             path.unlink()
         self._end = 0
 
@@ -245,8 +260,7 @@ class Checkpoint:
         write_file(self.folder / DRAWS, pieces())
         return map_draws(self.folder)
 
-    def forget(self, stage: int, chain: int, why: Exception) -> None:
+    def forget(self, stage: int, chain: int, why: DamagedError) -> None:
         """Of a chain that is damaged; it is said, and made again, with the same draws."""
-        told = str(why) if isinstance(why, InputError) else f"{self.chain(stage, chain).folder}: damaged ({why!r})"
-        self.warn(f"{told}; chain {chain} is drawn again from its start, which gives the same draws")
+        self.warn(f"{why}; chain {chain} is drawn again from its start, which gives the same draws")
         self.chain(stage, chain).clear()

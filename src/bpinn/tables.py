@@ -52,13 +52,14 @@ def _name(header: str) -> str:
 
 
 def _unique(headers: list[str], shown: str) -> list[str]:
-    names = [_name(header) for header in headers]
-    for i, name in enumerate(names):
+    names: dict[str, None] = {}  # in their order
+    for i, name in enumerate(map(_name, headers)):
         if not name:
             raise InputError(f"{shown}: line 1: column {i + 1} has no name")
-        if name in names[:i]:
+        if name in names:
             raise InputError(f"{shown}: line 1: the column {name!r} is there twice")
-    return names
+        names[name] = None
+    return list(names)
 
 
 def _read_csv(path: Path, shown: str) -> dict[str, np.ndarray]:
@@ -69,13 +70,14 @@ def _read_csv(path: Path, shown: str) -> dict[str, np.ndarray]:
     if "\0" in text:
         raise InputError(f"{shown}: this is not a text file; wanted is CSV, .npz or .parquet")
     _check_cells(text.count("\n") + text.count("\r"), shown)  # before each line is an object of its own
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
+    rows_of = enumerate(io.StringIO(text, newline=None), 1)
+    lines = [(i, line.rstrip("\n")) for i, line in rows_of if line.strip() and not line.startswith("#")]
     if not lines:
         raise InputError(f"{shown}: the file is empty; wanted is a line of column names, then the readings")
     first = lines[0][1]
     delimiter = max(DELIMITERS, key=first.count)
+    _check_cells(len(lines) * (first.count(delimiter) + 1), shown)
     names = _unique(_cells(first, delimiter, lines[0][0], shown), shown)
-    _check_cells(len(lines) * len(names), shown)
     if all(_is_number(name, delimiter) for name in names):
         raise InputError(f"{shown}: line {lines[0][0]} has numbers only; wanted is a line of column names first")
     rows = []
@@ -126,7 +128,7 @@ def _value(cell: str, delimiter: str, shown: str, line: int, name: str) -> float
 
 
 def _read_npz(path: Path, shown: str) -> dict[str, np.ndarray]:
-    arrays = {_name(name): array for name, array in read_arrays(path, shown).items()}
+    arrays = {_name(name): array for name, array in read_arrays(path, shown, 16 * MOST_CELLS).items()}
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "fiu":
             raise InputError(
@@ -137,12 +139,16 @@ def _read_npz(path: Path, shown: str) -> dict[str, np.ndarray]:
 
 def _read_parquet(path: Path, shown: str) -> dict[str, np.ndarray]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError:
         raise InputError(f"{shown}: reading Parquet needs pyarrow; pip install pyarrow, or save as CSV") from None
     try:
         about = parquet.read_metadata(path)
         _check_cells(about.num_rows * about.num_columns, shown)
+        schema = parquet.read_schema(path)
+        for name, kind in zip(schema.names, schema.types, strict=True):  # before text is unpacked
+            if not any(is_it(kind) for is_it in (types.is_integer, types.is_floating, types.is_decimal)):
+                raise InputError(f"{shown}: column {name!r} has type {kind}; wanted are numbers")
         table = parquet.read_table(path)
     except (ArrowException, OSError) as error:
         raise InputError(f"{shown}: cannot be read as Parquet: {error}") from None
