@@ -117,6 +117,31 @@ def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monke
     np.testing.assert_array_equal(infer(out=out).z, whole.z)
 
 
+@pytest.mark.parametrize("out", ["result.npz", "run"])
+def test_ctrl_c_while_a_run_is_saved_waits_for_it(out, whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        right = bp.Result.diagnose
+
+        def diagnose(self):
+            signal.raise_signal(signal.SIGINT)
+            return right(self)
+
+        patch.setattr(bp.Result, "diagnose", diagnose)
+        with pytest.raises(KeyboardInterrupt, match="the run had ended; it is saved in"):
+            infer(out=tmp_path / out)
+    np.testing.assert_array_equal(bp.load(tmp_path / out).z, whole.z)
+
+
+def test_a_second_ctrl_c_is_not_held(monkeypatch):
+    def gather(self):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(sampling._StageRun, "gather", gather)
+    with pytest.raises(KeyboardInterrupt):
+        infer()
+
+
 def test_ctrl_c_while_the_result_is_saved(whole, tmp_path, monkeypatch):
     """The file is there whole or not at all; the draws are on the disk already."""
     with monkeypatch.context() as patch:

@@ -1,5 +1,6 @@
 """Runs from Python in a folder: they go on where they stopped, and the draws stay on the disk."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -131,32 +132,83 @@ def rewritten(path, change):
     np.savez(path, **arrays)
 
 
-def first_block(chain):
-    return min(chain.glob("[0-9]*.npz"))
+def last_block(chain):
+    return max(chain.glob("[0-9]*.npz"))
 
 
-STATE_DAMAGES = {
+NONSENSE = {
     "a part of the state is missing": lambda chain: rewritten(chain / "state.npz", lambda a: a.pop("leaf0")),
-    "a part of another form": lambda chain: rewritten(
+    "a part has another form": lambda chain: rewritten(
         chain / "state.npz", lambda a: a.__setitem__("leaf0", np.zeros((2, 2)))
     ),
-    "one too many": lambda chain: rewritten(chain / "state.npz", lambda a: a.__setitem__("leaf99", np.zeros(2))),
-    "a block that has no number": lambda chain: np.savez(chain / "0x.npz", z=np.zeros(3)),
-    "a block without steps": lambda chain: rewritten(first_block(chain), lambda a: a.pop("follows")),
+    "a part too many": lambda chain: rewritten(chain / "state.npz", lambda a: a.__setitem__("leaf99", np.zeros(2))),
     "a block of another problem": lambda chain: rewritten(
-        max(chain.glob("[0-9]*.npz")), lambda a: a.__setitem__("z", np.zeros((3, 2)))
+        last_block(chain), lambda a: a.__setitem__("z", np.zeros((3, 2)))
     ),
 }
 
 
-@pytest.mark.parametrize("damage", STATE_DAMAGES.values(), ids=list(STATE_DAMAGES))
-def test_a_chain_that_makes_no_sense_is_drawn_again(damage, tmp_path, capsys):
+@pytest.mark.parametrize("damage", NONSENSE.values(), ids=list(NONSENSE))
+def test_a_chain_that_makes_no_sense_is_refused_and_stays(damage, tmp_path):
+    """Files are whole, so that another version or precision may have made them: none is removed."""
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    expected = infer(problem, folder)
+    z = np.array(expected.z)
+    (folder / "result.npz").unlink()
+    chain = folder / "stage-0" / "chain-1"
+    damage(chain)
+    before = sorted(chain.iterdir())
+    with pytest.raises(bp.InputError, match=r"chain-1: its .* remove the folder to have the chain drawn again"):
+        infer(problem, folder)
+    assert sorted(chain.iterdir()) == before
+    shutil.rmtree(chain)
+    again = infer(problem, folder)
+    np.testing.assert_array_equal(again.z, z)
+    np.testing.assert_array_equal(again.functionals, expected.functionals)
+
+
+def test_a_block_that_does_not_say_what_it_has_is_drawn_again(tmp_path, capsys):
     problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
     expected = np.array(infer(problem, folder).z)
     (folder / "result.npz").unlink()
-    damage(folder / "stage-0" / "chain-1")
+    chain = folder / "stage-0" / "chain-1"
+    rewritten(last_block(chain), lambda a: a.pop("follows"))
+    np.savez(chain / "0x.npz", z=np.zeros(3))  # which is nobody's
     np.testing.assert_array_equal(infer(problem, folder).z, expected)
     assert "chain 1 is drawn again from its start, which gives the same draws" in capsys.readouterr().err
+
+
+def test_what_says_nothing_of_a_file_does_not_cost_its_chain(tmp_path, monkeypatch):
+    problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
+    expected = np.array(infer(problem, folder).z)
+    (folder / "result.npz").unlink()
+    before = sorted((folder / "stage-0").rglob("*"))
+    for error, words in ((MemoryError(), "out of memory"), (OSError(errno.EMFILE, "Too many open files"), "Too many")):
+        with monkeypatch.context() as patched:
+            patched.setattr(disk.np, "load", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
+            with pytest.raises(bp.InputError, match=words):
+                infer(problem, folder)
+    assert sorted((folder / "stage-0").rglob("*")) == before
+    np.testing.assert_array_equal(infer(problem, folder).z, expected)
+
+
+@pytest.mark.parametrize(
+    "method", [bp.VI(init="small", num_steps=10_000, num_draws=20), bp.PINN(num_steps=600, polish=10)]
+)
+def test_a_fit_that_was_stopped_is_finished_when_it_goes_on(method, tmp_path):
+    """What was drawn of it when it was stopped is not what the run has in the end."""
+    problem, folder, seen = make_problem(hidden=(4,)), tmp_path / "run", []
+
+    def stop(progress):
+        seen.append(progress.stage)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    expected = bp.infer(problem, method, seed=1, chains=2, progress=False)
+    stopped = bp.infer(problem, method, seed=1, chains=2, progress=stop, out=folder)
+    assert stopped.interrupted
+    assert not np.array_equal(stopped.z, expected.z)
+    np.testing.assert_array_equal(infer(problem, folder, method).z, expected.z)
 
 
 def test_what_a_killed_process_leaves_is_no_hindrance(tmp_path):

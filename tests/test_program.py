@@ -177,7 +177,7 @@ def test_a_damaged_result_is_made_again(ended, tmp_path, program):
     (folder / "draws.npy").write_bytes(draws)
     asked = program("report", folder)
     assert asked.returncode == 2
-    assert f"its checksum is wrong); `bpinn resume {folder}` makes it again" in asked.stderr
+    assert f"its checksum is wrong); call `bpinn resume {folder}`, which makes it again" in asked.stderr
     (folder / "log.txt").unlink()
     (folder / "log.txt").mkdir()  # which cannot be written, and is no reason to stop
     assert program("resume", folder, "--no-report").returncode in (0, 3)

@@ -32,6 +32,16 @@ def joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[
     return {name: np.concatenate([before[name], after[name]], axis=-1) for name in before}
 
 
+def side_by_side(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Histories of several chains, (chains, records), NaN after the end of those that ended before the longest."""
+    steps = max((row["step"] for row in rows), key=len)
+
+    def fill(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values, np.full(len(steps) - len(values), np.nan)])
+
+    return {"step": steps} | {name: np.stack([fill(row[name]) for row in rows]) for name in rows[0] if name != "step"}
+
+
 def concatenated(blocks: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
 

@@ -22,7 +22,7 @@ import bpinn as bp
 from bpinn import runs, sampling
 from bpinn.checkpoint import write_file
 from bpinn.errors import DamagedError, InputError
-from bpinn.folders import versions
+from bpinn.folders import has_begun, versions
 from bpinn.inference import memory_of
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
@@ -53,7 +53,10 @@ def main() -> None:
         print(f"bpinn: {error}", file=sys.stderr)
         sys.exit(WRONG)
     except OSError as error:
-        print(f"bpinn: {error.filename or 'a file'}: cannot be read or written: {error.strerror}", file=sys.stderr)
+        print(
+            f"bpinn: {error.filename or 'a file'}: cannot be read or written: {error.strerror or error}",
+            file=sys.stderr,
+        )
         sys.exit(WRONG)
     except KeyboardInterrupt as stopped:
         print(f"bpinn: stopped{f': {stopped}' if str(stopped) else ''}", file=sys.stderr)
@@ -177,6 +180,8 @@ def resume(
         try:
             result = found.load()
         except DamagedError as error:
+            if not has_begun(found.folder):
+                raise
             print(f"bpinn: {error}", file=sys.stderr)
         else:
             _tell(result, found, as_json)

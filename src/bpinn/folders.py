@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from bpinn.checkpoint import LOCK, is_unfinished, only_one, write_file
+from bpinn.checkpoint import LOCK, UNFINISHED, only_one, write_file
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.problem import Problem
@@ -90,7 +90,7 @@ def has_begun(folder: Path) -> bool:
 
 def is_free(folder: Path) -> bool:
     """Whether nothing is in it but what a process leaves that is killed before it has begun."""
-    return folder.is_dir() and all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir())
+    return folder.is_dir() and all(p.name == LOCK or p.match(UNFINISHED[0]) for p in folder.iterdir())
 
 
 def _fingerprint(problem: Problem) -> str:

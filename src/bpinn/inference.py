@@ -80,11 +80,17 @@ def infer(
     elif callable(progress):
         report = progress
     settings: dict[str, Any] = {"seed": int(seed), "chains": chains, "cores": cores, "report": report}
-    if folder is not None:
-        return _in_folder(folder, problem, method, settings)
-    result = draw(problem, method, **settings)
-    if out is not None:
-        result.save(out)
+    with interrupts.listening():  # after the last draw it waits until all is saved
+        if folder is not None:
+            result = _in_folder(folder, problem, method, settings)
+        else:
+            result = draw(problem, method, **settings)
+            if out is not None:
+                result.save(out)
+        if interrupts.was_noted() and not result.interrupted:
+            if out is not None:
+                raise KeyboardInterrupt(f"the run had ended; it is saved in {out}")
+            result.interrupted = True
     return result
 
 

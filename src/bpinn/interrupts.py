@@ -14,7 +14,7 @@ from typing import Any
 FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that are called back
 _noted = threading.Event()
 _before: list[Any] = []  # what was done about it before
-_held: list[bool] = []  # whether it is to be noted only
+_held = threading.Event()  # whether the first is to be noted only
 
 
 @contextmanager
@@ -28,17 +28,20 @@ def listening() -> Iterator[None]:
         return
     _before.append(before)
     _noted.clear()
+    _held.clear()
     signal.signal(signal.SIGINT, _note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
         _before.pop()
+        _held.clear()
 
 
 def _note(number: int, frame: Any) -> None:
+    is_first = not _noted.is_set()
     _noted.set()
-    if not _held and not _is_forgetful(frame):
+    if not (_held.is_set() and is_first) and not _is_forgetful(frame):
         _before[-1](number, frame)
 
 
@@ -49,14 +52,10 @@ def _is_forgetful(frame: Any) -> bool:
     return frame is not None
 
 
-@contextmanager
-def held() -> Iterator[None]:
-    """Only note Ctrl-C while this lasts, for short work that would lose what is done if it were cut off."""
-    _held.append(True)
-    try:
-        yield
-    finally:
-        _held.pop()
+def hold() -> None:
+    """From now on only note the first Ctrl-C, for short work that would lose what is done if it were cut off."""
+    if threading.current_thread() is threading.main_thread():
+        _held.set()
 
 
 def was_noted() -> bool:

@@ -12,7 +12,7 @@ import contextlib
 import datetime
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,17 @@ LOG, PROBLEM = "log.txt", "problem"
 
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def _mendable(folder: Path, how: str) -> Iterator[None]:
+    """Say of a damaged result how to have it again, where the draws are there."""
+    try:
+        yield
+    except DamagedError as error:
+        if not has_begun(folder):
+            raise
+        raise DamagedError(f"{error}; {how}, which makes it again from the blocks of draws") from None
 
 
 @dataclass(frozen=True)
@@ -55,12 +66,8 @@ class Run:
         if not self.is_done:
             raise InputError(f"{self.folder}: the run has not ended; go on with `bpinn resume {self.folder}`")
         functions = {name: formula.function(name) for name, formula in self.problem_file.equations.items()}
-        try:
+        with _mendable(self.folder, f"call `bpinn resume {self.folder}`"):
             result = storage.load(self.folder / RESULT, functions)
-        except DamagedError as error:
-            raise DamagedError(
-                f"{error}; `bpinn resume {self.folder}` makes it again from the blocks of draws"
-            ) from None
         result.problem = self.problem_file.problem
         return result
 
@@ -219,8 +226,6 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         path = Path(path) / RESULT
         if not path.is_file():
             raise InputError(f"load: the run in {path.parent} has not ended; call bp.infer(..., out=) again to go on")
-        try:
+        with _mendable(path.parent, "call bp.infer(..., out=) again"):
             return storage.load(path, functions)
-        except DamagedError as error:
-            raise DamagedError(f"{error}; call bp.infer(..., out=) again, which makes it from the blocks") from None
     return storage.load(path, functions)

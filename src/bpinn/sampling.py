@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,10 +23,10 @@ import numpy as np
 from jax import Array
 
 from bpinn import interrupts
-from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of
-from bpinn.checkpoint import UNREADABLE, ChainFolder, Checkpoint
+from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of, side_by_side
+from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.convergence import statistics
-from bpinn.errors import InputError
+from bpinn.errors import DamagedError, InputError
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Model, Posterior, equations_among, scalar_labels
@@ -38,6 +37,7 @@ BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and 
 # matrix products (ynn) has threads of its own and is slower at these sizes.
 COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 
+REMOVE = "remove the folder to have the chain drawn again"
 RESTART = 2**30  # what a chain's key is folded with when it begins anew, beyond the number of any step
 
 traces = 0  # how often a block was traced, watched by a test
@@ -142,7 +142,7 @@ def run(
     stages = method.stages()
     # A precision set by `with jax.enable_x64(True)` is one thread's own; the chains' threads take it over.
     double = jnp.result_type(float) == jnp.float64
-    with ExitStack() as held, ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(max_workers=cores or len(os.sched_getaffinity(0))) as pool:
         pool.submit(statistics)  # which the verdict needs, while the first stage compiles
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1
@@ -154,7 +154,7 @@ def run(
             kept = method.kept if last else 0
             unknowns = scalar_labels(posterior.problem)
             state = _StageRun(stage, model, data, equations, unknowns, work, kept, pool, report, double)
-            if checkpoint is not None:
+            if checkpoint is not None and not interrupted:  # draws of a fit that was stopped are not the run's
                 state.take_up(checkpoint, number, positions)
             try:
                 state.compile(positions)
@@ -171,7 +171,9 @@ def run(
             started = time.perf_counter()
             stopped = state.go(positions)
             if last:
-                held.enter_context(interrupts.held())  # what is drawn is not to be lost now
+                interrupted |= interrupts.was_noted()
+                interrupts.answered()
+                interrupts.hold()  # what is drawn is not to be lost now
             if 0 < stage.num_warmup < stage.num_steps and state.warmed:
                 seconds["warm-up"] = state.warmed - started
                 started = state.warmed
@@ -204,8 +206,7 @@ class _StageRun:
         double: bool,
     ):
         self.stage, self.model, self.data, self.equations, self.double = stage, model, data, equations, double
-        self.unknowns = unknowns
-        self.keys = [chain.key for chain in chains]
+        self.unknowns, self.keys = unknowns, [chain.key for chain in chains]
         self.chains, self.keep, self.pool, self.report = chains, keep, pool, report
         self.warmup: list[list[dict[str, np.ndarray]]] = [[] for _ in chains]
         self.watched: list[list[Watched]] = [[] for _ in chains]  # of all steps, for reviews
@@ -224,13 +225,16 @@ class _StageRun:
         init = partial(self.stage.init, self.model, self.data)
         wanted = jax.eval_shape(init, self.chains[0].key, positions[0])
         for chain in self.chains:
+            folder = self.folders[chain.number]
             try:
                 self._restore(chain, wanted)
-            except MemoryError:
-                raise  # which says nothing of the files
-            except UNREADABLE as error:
+            except DamagedError as error:
                 checkpoint.forget(number, chain.number, error)
-                self._begin(chain, self.folders[chain.number].restarts)
+                self._begin(chain, folder.restarts)
+            except InputError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise InputError(f"{folder.folder}: its files are not this run's ({error!r}); {REMOVE}") from None
         # The last pause that all have come to: those that are still there have not heard what was said at it.
         while self.pause <= min(chain.done for chain in self.chains) and self.pause < self.stage.num_steps:
             self._review()
@@ -245,12 +249,15 @@ class _StageRun:
             return
         shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(wanted)]
         if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
-            raise InputError(f"{folder.folder}: the state is not one of this run")
+            raise InputError(
+                f"{folder.folder}: its state is not one that this version and precision make; go on with those that "
+                f"the run was begun with, or {REMOVE}"
+            )
         for first, arrays in blocks:
             count, record = int(arrays["count"]), record_of(arrays)
             rows = {"z": (count, self.model.dim), "functionals": (count, len(self.equations))}
             if any(arrays[name].shape != shape for name, shape in rows.items() if name in arrays):
-                raise InputError(f"{folder.folder}: the block from step {first} is not one of this run")
+                raise InputError(f"{folder.folder}: its block from step {first} is not this run's; {REMOVE}")
             self._keep(chain, record, first + count)
         chain.state = jax.tree.unflatten(jax.tree.structure(wanted), [jnp.asarray(leaf) for leaf in leaves])
         chain.finished = done >= self.stage.num_steps or self.stage.finished(chain.state)
@@ -343,7 +350,9 @@ class _StageRun:
         """Put a chain before its first step, from its own start or from another."""
         if restarts:
             chain.key = jax.random.fold_in(self.keys[chain.number], RESTART + restarts)
-        chain.restarts, chain.state, chain.done = restarts, None, 0
+        chain.restarts, chain.state, chain.done, chain.step, chain.finished = restarts, None, 0, 0, False
+        chain.records.clear()
+        chain.latest = {}
         self.warmup[chain.number].clear()
         self.watched[chain.number].clear()
 
@@ -438,13 +447,4 @@ class _StageRun:
     def history(self) -> dict[str, np.ndarray]:
         """What the steps before the draws told, (chains, records), and the number of the step of each record."""
         rows = [concatenated(blocks) for blocks in self.warmup if blocks]
-        if not rows:
-            return {}
-        steps = max((row["step"] for row in rows), key=len)
-
-        def fill(values: np.ndarray) -> np.ndarray:
-            return np.concatenate([values, np.full(len(steps) - len(values), np.nan)])
-
-        return {"step": steps} | {
-            name: np.stack([fill(row[name]) for row in rows]) for name in rows[0] if name != "step"
-        }
+        return side_by_side(rows) if rows else {}
