@@ -100,17 +100,22 @@ def test_ctrl_c_in_every_phase_and_on(blocks, whole, tmp_path, monkeypatch):
     np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
 
 
+def interrupted_in(patch, owner, name):
+    """Ctrl-C whenever a method is called, before it does what it does."""
+    right = getattr(owner, name)
+
+    def wrong(self):
+        signal.raise_signal(signal.SIGINT)
+        return right(self)
+
+    patch.setattr(owner, name, wrong)
+
+
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monkeypatch):
     out = tmp_path / "run" if in_folder else None
     with monkeypatch.context() as patch:
-        right = sampling._StageRun.gather
-
-        def gather(self):
-            signal.raise_signal(signal.SIGINT)
-            return right(self)
-
-        patch.setattr(sampling._StageRun, "gather", gather)
+        interrupted_in(patch, sampling._StageRun, "gather")
         stopped = infer(out=out)
     assert stopped.interrupted
     np.testing.assert_array_equal(stopped.z, whole.z)
@@ -120,13 +125,7 @@ def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monke
 @pytest.mark.parametrize("out", ["result.npz", "run"])
 def test_ctrl_c_while_a_run_is_saved_waits_for_it(out, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        right = bp.Result.diagnose
-
-        def diagnose(self):
-            signal.raise_signal(signal.SIGINT)
-            return right(self)
-
-        patch.setattr(bp.Result, "diagnose", diagnose)
+        interrupted_in(patch, bp.Result, "diagnose")
         with pytest.raises(KeyboardInterrupt, match="the run had ended; it is saved in"):
             infer(out=tmp_path / out)
     np.testing.assert_array_equal(bp.load(tmp_path / out).z, whole.z)

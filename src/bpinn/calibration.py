@@ -149,7 +149,7 @@ class Calibration:
         bad = sum(verdict == "bad" for verdict in self.verdicts)
         lines = [f"{self.simulations} simulations, {bad} of them with the verdict 'do not trust'"]
         width = max(len(name) for name in self.names)
-        # Of each share the interval that chance alone makes likely.
+        # In brackets the 95% interval of each share, in percent.
         columns = "  ".join(f"{p:>14}" for p in ("in 50%", "in 80%", "in 95%"))
         lines.append(f"{'':{width}}  p of ranks  {columns}  bias, sd")
         for i, name in enumerate(self.names):

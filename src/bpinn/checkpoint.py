@@ -110,7 +110,8 @@ def read_arrays(path: Path, shown: str | None = None, largest: int | None = None
                 "archives are not read"
             )
         if largest is not None and unpacked > largest:
-            raise InputError(f"{shown}: would unpack to {unpacked / 2**20:.0f} MiB, of {largest / 2**20:.0f} at most")
+            most = f"the {largest / 2**20:.0f} that are read"
+            raise InputError(f"{shown}: would unpack to {unpacked / 2**20:.0f} MiB, more than {most}; leave some out")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except InputError:
