@@ -298,8 +298,8 @@ def covariance(
 def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figure:
     """The ranks of truths among draws, a panel for each quantity: inside of the shade the posterior is right.
 
-    A line that rises above it first and falls below it later means error bars that are too wide; the other way
-    round, too narrow; a line above or below it throughout, a bias. ``names`` are the unknowns, the log likelihood and
+    A line that rises above it first and falls below it later means error bars that are too narrow; the other way
+    round, too wide; a line above or below it throughout, a bias. ``names`` are the unknowns, the log likelihood and
     some of the others unless given.
 
     Example:
