@@ -68,7 +68,7 @@ def test_results_of_other_sources_are_not_taken_for_these(run, tmp_path, monkeyp
         (tmp_path / "verification" / f"{name}.py").write_text("")
     monkeypatch.setattr(run, "HERE", tmp_path / "verification")
     seen = []
-    for text in ("x = 1", "x = 2", "x = 1"):
+    for text in ("x = 1", "x = 2", '"""What x is."""\nx = 1  # one'):
         (package / "posterior.py").write_text(text)
         seen.append(run.sources())
     (tmp_path / "constraints.txt").write_text("jax==1")
