@@ -211,3 +211,15 @@ def test_the_figure_has_a_panel_for_each(right):
     assert "log likelihood" in titles
     with pytest.raises(bp.InputError, match="'v' is not among"):
         bp.plot.calibration(right, ["v"])
+
+
+@pytest.mark.parametrize(("width", "first"), [(0.5, 1), (2.0, -1)])
+def test_the_line_of_error_bars_too_narrow_rises_first_and_of_too_wide_falls(width, first):
+    """As the figure's help says that it is to be read."""
+    rng = np.random.default_rng(0)
+    draws = width * rng.standard_normal((400, 99, 1))
+    (ax,) = bp.plot.calibration(Calibration(("k",), rng.standard_normal((400, 1)), draws, ("good",) * 400)).axes[:1]
+    rank, above = ax.lines[0].get_data()
+    early, late = (np.mean(above[(rank > low) & (rank < low + 0.4)]) for low in (0.05, 0.55))
+    assert np.sign(early) == first
+    assert np.sign(late) == -first
