@@ -25,7 +25,7 @@ STORED = HERE / "solutions.json"
 CASES = {
     "nonlinear-1d-0.01": (bp.paper.nonlinear_1d, 0.01, bp.SMC(particles=100)),
     "nonlinear-1d-0.1": (bp.paper.nonlinear_1d, 0.1, bp.SMC(particles=100)),
-    "allen-cahn-2d-0.1": (bp.paper.allen_cahn_2d, 0.1, bp.SMC(particles=40, num_moves=2, num_leapfrog=60, share=0.6)),
+    "allen-cahn-2d-0.1": (bp.paper.allen_cahn_2d, 0.1, bp.SMC(particles=120, num_moves=2, num_leapfrog=80, share=0.6)),
 }
 
 
