@@ -144,8 +144,9 @@ def test_scores_of_a_calibration_are_means_over_simulations():
         half = stats.norm.ppf(0.5 + p / 2)
         np.testing.assert_allclose(found.sharpness(p), 2 * half, rtol=1e-3)
         np.testing.assert_allclose(found.interval_score(p), 2 * half + (100 - half) / (1 - p), rtol=1e-3)
-    with pytest.raises(bp.InputError, match="p must lie between 0 and 1"):
-        found.sharpness(95)
+    for asked in (found.sharpness, found.interval_score, found.coverage):
+        with pytest.raises(bp.InputError, match="p must lie between 0 and 1"):
+            asked(95)
 
 
 def test_shares_are_shown_with_what_chance_makes_of_them():

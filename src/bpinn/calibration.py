@@ -109,6 +109,7 @@ class Calibration:
     def coverage(self, p: float, names: Iterable[str] | None = None) -> Coverage:
         """Of central intervals of probability ``p``; over several quantities, whose trials are not independent, the
         interval of the share is that of one of them."""
+        _check_probability(p)
         columns = [self.column(name) for name in names] if names is not None else range(len(self.names))
         inside = np.abs(self.pit[:, list(columns)] - 0.5) <= p / 2
         held = inside.mean(axis=1).sum()
@@ -130,8 +131,7 @@ class Calibration:
         return interval_score(*self._intervals(p), self.truths, p).mean(axis=0)
 
     def _intervals(self, p: float) -> tuple[np.ndarray, np.ndarray]:
-        if not 0 < p < 1:
-            raise InputError(f"calibration: p must lie between 0 and 1, such as 0.95, got {p!r}")
+        _check_probability(p)
         low, high = np.quantile(self.draws, [0.5 - p / 2, 0.5 + p / 2], axis=1)
         return low, high
 
@@ -156,9 +156,17 @@ class Calibration:
             shares = "  ".join(f"{_shown(self.coverage(p, [name])):>14}" for p in (0.5, 0.8, 0.95))
             mark = "" if self.is_uniform(name) else "  off"
             lines.append(f"{name:{width}}  {self.evidence(name):10.3f}  {shares}  {self.bias[i]:+8.2f}{mark}")
+        off = sum(not self.is_uniform(name) for name in self.names)
+        if off:
+            lines.append(f"{off} of {len(self.names)} are off, where 1 in 20 is by chance")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _check_probability(p: float) -> None:
+    if not 0 < p < 1:
+        raise InputError(f"calibration: p must lie between 0 and 1, such as 0.95, got {p!r}")
 
 
 def _shown(found: Coverage) -> str:
