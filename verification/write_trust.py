@@ -88,8 +88,8 @@ the five problems, as single runs of the others are; that two are taken together
 """
 
 
-def what_it_took(found: dict[str, Any]) -> str:
-    """How long each part took, and which were made by sources that have changed since."""
+def what_it_took(found: dict[str, Any], changed: str) -> str:
+    """How long each part took, and which were made by sources that have changed since, and how."""
     seconds, made_by = found.get("seconds", {}), found.get("sources", {})
     parts = ", ".join(f"{name} {value / 60:.0f}" for name, value in seconds.items())
     there = [name for name in PARTS if name in found or name in made_by] + list(found.get("faults", {}))
@@ -97,7 +97,7 @@ def what_it_took(found: dict[str, Any]) -> str:
     shorts = {label: short.get("sources") for row in found["references"] for label, short in row["default"].items()}
     old += [f"{label}() against references" for label, made in shorts.items() if made != sources()]
     told = f"Minutes on two cores: {sum(seconds.values()) / 60:.0f} for the parts {parts}." if seconds else ""
-    return f"{told} Made before the sources last changed: {', '.join(old)}." if old else told
+    return f"{told} Made before the sources last changed: {', '.join(old)}. {changed}" if old else told
 
 
 def letters() -> list[str]:
@@ -213,8 +213,8 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     return True
 
 
-def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: Path) -> str:
-    lines = ["# Can the error bars be trusted?", "", prose(f"{INTRODUCTION} {what_it_took(found)}"), ""]
+def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: Path, changed: str = "") -> str:
+    lines = ["# Can the error bars be trusted?", "", prose(f"{INTRODUCTION} {what_it_took(found, changed)}"), ""]
     if "sbc" in found:
         lines += ["## Calibration", "", prose(CALIBRATION), "", "The problems:", "", *letters(), ""]
         lines += [table(CALIBRATION_COLUMNS, calibration_rows(found["sbc"])), ""]
@@ -292,9 +292,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     parser.add_argument("--work", type=Path, default=HERE / "work" / sources())
+    parser.add_argument("--changed", default="", help="a sentence on what has changed in the sources since")
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "trust.md")
     given = parser.parse_args()
-    text = page(load(given.results), load(HERE / "solutions.json"), given.work, given.page.parent)
+    text = page(load(given.results), load(HERE / "solutions.json"), given.work, given.page.parent, given.changed)
     given.page.write_text(text)
     print(f"wrote {given.page}")
 
