@@ -83,7 +83,7 @@ Then samplers as they come, run by run and all runs taken together, which must b
 where tails are heavy). An estimate from n effective draws is off by 1/√n of a standard deviation by chance alone: by
 0.05 for the 400 that are asked for, and the worst of twelve by twice that. `SMC()`, whose task is to weigh solutions,
 is some ten times slower; its rows are made by `python verification/run.py --only references --samplers SMC`, which
-holds them to the same and which `make verify` does not repeat. By one run of 800 particles it was beyond 7% on three of
+holds them to the same and which `make verify` does not repeat. By one run of 800 particles it was beyond 7% on two of
 the five problems, as single runs of the others are; that two are taken together was decided after that had been seen.
 """
 
