@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import bpinn as bp
 from bpinn.convergence import ess_of
-from bpinn.drawing import ORANGE
+from bpinn.plot.drawing import ORANGE
 
 X = np.linspace(-1.0, 1.0, 201)
 READ, GAP = (np.abs(X) >= 0.2) & (np.abs(X) <= 0.8), np.abs(X) < 0.2

@@ -25,7 +25,7 @@ import numpy as np
 import results
 
 import bpinn as bp
-from bpinn.sampling import COMPILER_OPTIONS
+from bpinn.engine import COMPILER_OPTIONS
 
 
 def plain_network(layers):

@@ -25,7 +25,7 @@ from blackjax.util import generate_unit_vector
 
 import bpinn as bp
 from bpinn.convergence import ess_of
-from bpinn.sampling import COMPILER_OPTIONS
+from bpinn.engine import COMPILER_OPTIONS
 
 WARMUP = 150
 

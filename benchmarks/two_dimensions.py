@@ -17,7 +17,7 @@ import results
 from gradient import microseconds, nested_log_density, phase, reaction_2d
 
 import bpinn as bp
-from bpinn.reproduce import RESULT
+from bpinn.paper.reproduction import RESULT
 
 EXPERIMENTS = {"inverse_reaction_2d": "inverse-2d", "allen_cahn_2d": "allen-cahn-2d"}
 EQUATIONS = {"inverse_reaction_2d": reaction_2d, "allen_cahn_2d": phase}

@@ -11,7 +11,7 @@ from pathlib import Path
 from results import HERE
 from write_page import prose, table
 
-from bpinn.reproduce import EXPERIMENTS
+from bpinn.paper.reproduction import EXPERIMENTS
 
 INTRODUCTION = """
 What `bpinn reproduce` finds when it runs the evaluation of the B-PINNs paper (Yang, Meng, Karniadakis 2020)

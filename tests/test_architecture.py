@@ -9,17 +9,18 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "located", "posterior", "prediction", "prior", "reference",
-    "mixing", "convergence", "diagnostics", "modes",
+    "evaluation", "parameters", "quantity_at", "posterior", "prediction", "prior", "reference",
+    "rhat_ess", "convergence", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",
-    "checkpoint", "blocks", "interrupts", "sampling", "progress",
-    "storage", "folders", "result", "inference", "calibration", "paper.problems", "paper", "views", "drawing", "plot",
-    "predictive", "notation", "expressions", "report.words", "report.portraits", "report", "tables",
-    "problem_file.keys", "problem_file.settings", "problem_file.sensors", "problem_file",
-    "runs", "templates", "reproduce.cases", "reproduce.claims", "reproduce.numbers", "reproduce.pictures",
-    "reproduce.settings", "reproduce.comparison", "reproduce.priors", "reproduce.catalogue", "reproduce",
+    "run_folder.files", "engine.records", "engine.interrupts", "engine", "progress",
+    "storage", "run_folder.manifest", "result", "inference", "calibration", "paper.problems", "paper",
+    "plot.views", "plot.drawing", "plot",
+    "predictive", "notation", "expressions", "report.formatting", "report.figures", "report", "data_files",
+    "problem_file.toml_table", "problem_file.settings", "problem_file.sensors", "problem_file",
+    "run_folder.runs", "run_folder", "templates", "paper.cases", "paper.claims", "paper.numbers", "paper.figures",
+    "paper.settings", "paper.comparison", "paper.priors", "paper.catalogue", "paper.reproduction",
     "cli", "__main__",
 ]  # fmt: skip
 
@@ -54,4 +55,4 @@ def test_imports_follow_the_order():
 def test_blackjax_is_confined_to_methods():
     for name, path in modules():
         if not name.startswith("methods"):
-            assert "blackjax" not in path.read_text() or name == "folders", name
+            assert "blackjax" not in path.read_text() or name == "run_folder.manifest", name

@@ -11,9 +11,9 @@ from test_sampling import make_problem, straight_line
 
 import bpinn as bp
 from bpinn import checkpoint as disk
-from bpinn import sampling
-from bpinn.checkpoint import Checkpoint, only_one, write_file
+from bpinn import engine
 from bpinn.posterior import Posterior
+from bpinn.run_folder.files import Checkpoint, only_one, write_file
 
 METHODS = {
     "hmc": bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=4),
@@ -37,7 +37,7 @@ class Killed(BaseException):
 def run(problem, method, folder=None, said=None, **options):
     warn = None if said is None else said.append
     checkpoint = None if folder is None else Checkpoint(folder, warn)
-    return sampling.run(Posterior(problem), method, seed=3, chains=2, checkpoint=checkpoint, **options)
+    return engine.run(Posterior(problem), method, seed=3, chains=2, checkpoint=checkpoint, **options)
 
 
 def same(a, b):
@@ -75,7 +75,7 @@ LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "vi")
 def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch):
     problem = straight_line() if name in ("hmc-open", "hmc-found-warm-up") else make_problem(hidden=(4,))
     method = METHODS[name]
-    monkeypatch.setattr(sampling, "BLOCK_STEPS", 13)
+    monkeypatch.setattr(engine, "BLOCK_STEPS", 13)
     expected = run(problem, method)
     rng = np.random.default_rng(0)
     # where warm-up ends early: about there, and after it

@@ -11,7 +11,8 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import bpinn as bp
-from bpinn import folders, inference, sampling
+from bpinn import engine, inference
+from bpinn.run_folder import manifest
 
 X = np.linspace(0.0, 1.0, 5)
 PROBLEM = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, {"u": bp.Sensors("u", {"x": X}, X, 0.1)})
@@ -29,7 +30,7 @@ def whole():
 
 def failing_after(blocks, error):
     """A block that fails after so many that do not."""
-    right, count = sampling._block, [0]
+    right, count = engine._block, [0]
 
     def block(*args, **kwargs):
         count[0] += 1
@@ -42,9 +43,9 @@ def failing_after(blocks, error):
 
 @pytest.mark.parametrize("error", [MemoryError(), JaxRuntimeError("RESOURCE_EXHAUSTED: allocating 9 bytes")])
 def test_out_of_memory_is_said_and_what_is_done_is_kept(error, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampling, "BLOCK_STEPS", 20)
+    monkeypatch.setattr(engine, "BLOCK_STEPS", 20)
     with monkeypatch.context() as patch:
-        patch.setattr(sampling, "_block", failing_after(9, error))
+        patch.setattr(engine, "_block", failing_after(9, error))
         with pytest.raises(bp.InputError, match=r"out of memory; .*the blocks that are done are kept"):
             infer(out=tmp_path / "run", cores=1)
     assert list((tmp_path / "run").rglob("0*.npz"))
@@ -52,7 +53,7 @@ def test_out_of_memory_is_said_and_what_is_done_is_kept(error, whole, tmp_path, 
 
 
 def test_other_errors_of_the_machine_are_not_taken_for_it(monkeypatch):
-    monkeypatch.setattr(sampling, "_block", failing_after(1, JaxRuntimeError("INTERNAL: something else")))
+    monkeypatch.setattr(engine, "_block", failing_after(1, JaxRuntimeError("INTERNAL: something else")))
     with pytest.raises(JaxRuntimeError, match="something else"):
         infer()
 
@@ -68,7 +69,7 @@ def test_the_clock_may_go_backwards(whole, tmp_path, monkeypatch):
             cls.year_now -= 1
             return cls(cls.year_now, 1, 1)
 
-    monkeypatch.setattr(folders.datetime, "datetime", Past)
+    monkeypatch.setattr(manifest.datetime, "datetime", Past)
     monkeypatch.setattr(time, "time", lambda: 0.0)
     np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
     np.testing.assert_array_equal(infer(out=tmp_path / "run").z, whole.z)
@@ -77,9 +78,9 @@ def test_the_clock_may_go_backwards(whole, tmp_path, monkeypatch):
 @pytest.mark.parametrize("blocks", [0, 1, 2, 4, 7, 11])
 def test_ctrl_c_in_every_phase_and_on(blocks, whole, tmp_path, monkeypatch):
     """While compiling, in warm-up, among the draws: going on gives the draws of a run that never stopped."""
-    monkeypatch.setattr(sampling, "BLOCK_STEPS", 30)
+    monkeypatch.setattr(engine, "BLOCK_STEPS", 30)
     with monkeypatch.context() as patch:
-        right, count = sampling._block, [0]
+        right, count = engine._block, [0]
 
         def block(*args, **kwargs):
             count[0] += 1
@@ -89,7 +90,7 @@ def test_ctrl_c_in_every_phase_and_on(blocks, whole, tmp_path, monkeypatch):
                 )
             return right(*args, **kwargs)
 
-        patch.setattr(sampling, "_block", block)
+        patch.setattr(engine, "_block", block)
         try:
             stopped = infer(out=tmp_path / "run", cores=1)
         except KeyboardInterrupt:
@@ -115,7 +116,7 @@ def interrupted_in(patch, owner, name):
 def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monkeypatch):
     out = tmp_path / "run" if in_folder else None
     with monkeypatch.context() as patch:
-        interrupted_in(patch, sampling._StageRun, "gather")
+        interrupted_in(patch, engine._StageRun, "gather")
         stopped = infer(out=out)
     assert stopped.interrupted
     np.testing.assert_array_equal(stopped.z, whole.z)
@@ -136,7 +137,7 @@ def test_a_second_ctrl_c_is_not_held(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(sampling._StageRun, "gather", gather)
+    monkeypatch.setattr(engine._StageRun, "gather", gather)
     with pytest.raises(KeyboardInterrupt):
         infer()
 
@@ -144,7 +145,7 @@ def test_a_second_ctrl_c_is_not_held(monkeypatch):
 def test_ctrl_c_while_the_result_is_saved(whole, tmp_path, monkeypatch):
     """The file is there whole or not at all; the draws are on the disk already."""
     with monkeypatch.context() as patch:
-        patch.setattr("bpinn.checkpoint.os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("bpinn.run_folder.files.os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             whole.save(tmp_path / "result.npz")
     assert not list(tmp_path.iterdir())
@@ -186,7 +187,7 @@ def test_ctrl_c_that_python_forgets_is_heard_after_the_block(forget):
 
 
 @FORGOTTEN
-@pytest.mark.parametrize(("owner", "name"), [(sampling._StageRun, "compile"), (inference, "memory_of")])
+@pytest.mark.parametrize(("owner", "name"), [(engine._StageRun, "compile"), (inference, "memory_of")])
 def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, forget, monkeypatch):
     right = getattr(owner, name)
 

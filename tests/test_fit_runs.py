@@ -8,7 +8,7 @@ import pytest
 from test_fits import compare, fit, poisson
 
 import bpinn as bp
-from bpinn import sampling
+from bpinn import engine
 from bpinn.diagnostics import diagnose_fit, khat_of
 from bpinn.methods import potential
 
@@ -104,7 +104,7 @@ def test_seeds_repeat_and_differ(method):
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
 def test_fits_do_not_depend_on_blocks_or_cores(method, monkeypatch):
     expected = fit(small(), method, chains=2, cores=2)
-    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)  # a record a block
+    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)  # a record a block
     found = fit(small(), method, chains=2, cores=1)
     np.testing.assert_array_equal(found.z, expected.z)
     for name in expected.history:
@@ -114,9 +114,9 @@ def test_fits_do_not_depend_on_blocks_or_cores(method, monkeypatch):
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
 def test_a_new_data_set_compiles_nothing(method):
     fit(small(seed=0), method)
-    before = sampling.traces
+    before = engine.traces
     fit(small(seed=1), method)
-    assert sampling.traces == before
+    assert engine.traces == before
 
 
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
@@ -169,7 +169,7 @@ def test_patience_stops_early_only_if_asked():
 def test_early_stopping_does_not_depend_on_blocks(monkeypatch):
     method = bp.VI(num_steps=50_000, patience=500, init="small", num_draws=10)
     expected = fit(small(), method, chains=2)
-    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)
     found = fit(small(), method, chains=2)
     np.testing.assert_array_equal(found.z, expected.z)
     for name in expected.history:
@@ -222,7 +222,7 @@ def test_ctrl_c_in_the_fit_skips_the_polish():
 
 
 def test_ctrl_c_while_the_next_stage_compiles_keeps_the_fit(monkeypatch):
-    compiles, original = [], sampling._StageRun.compile
+    compiles, original = [], engine._StageRun.compile
 
     def compile(self, positions):
         compiles.append(self.stage.name)
@@ -230,7 +230,7 @@ def test_ctrl_c_while_the_next_stage_compiles_keeps_the_fit(monkeypatch):
             raise KeyboardInterrupt
         original(self, positions)
 
-    monkeypatch.setattr(sampling._StageRun, "compile", compile)
+    monkeypatch.setattr(engine._StageRun, "compile", compile)
     result = fit(small(), bp.Dropout(num_steps=200, num_draws=20))
     assert result.interrupted
     assert result.z.shape[1] == 20

@@ -9,8 +9,8 @@ import pytest
 from test_sampling import make_problem
 
 import bpinn as bp
-from bpinn import checkpoint as disk
-from bpinn import folders
+from bpinn.run_folder import files as disk
+from bpinn.run_folder import manifest
 
 OPTIMIZED = True
 
@@ -86,7 +86,7 @@ def test_another_run_is_refused(tmp_path):
     (folder / "manifest.json").write_text("{")
     with pytest.raises(bp.InputError, match="the file is damaged"):
         infer(problem, folder)
-    folders.write_manifest(folder, {})
+    manifest.write_manifest(folder, {})
     with pytest.raises(bp.InputError, match="is a run of the program; go on with `bpinn resume"):
         infer(problem, folder)
 

@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn.checkpoint import read_arrays
-from bpinn.runs import open_run, start
-from bpinn.tables import read_table
+from bpinn.data_files import read_table
+from bpinn.run_folder.files import read_arrays
+from bpinn.run_folder.runs import open_run, start
 
 SENSORS = {"u": bp.Sensors("u", {"x": [0.0, 1.0]}, [0.0, 1.0], noise=0.1)}
 PROBLEM = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, SENSORS, {"k": dist.Normal(0.0, 1.0)})

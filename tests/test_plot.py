@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 import bpinn as bp
-from bpinn import drawing, plot, views
+from bpinn import plot
 from bpinn.convergence import rhat_of
+from bpinn.plot import drawing, views
 
 METHOD = bp.HMC(num_warmup=30, num_draws=40, num_leapfrog=5, init="prior")
 SMALL = bp.MLP(hidden=(6,))

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
-from bpinn import located
+from bpinn import quantity_at
 from bpinn.parameters import Scalar
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -281,7 +281,7 @@ def test_evaluate_in_chunks_is_the_same(monkeypatch):
     posterior = bp.Posterior(bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(7,))}))
     z, at = posterior.sample_prior(jax.random.key(0), 40), {"x": np.linspace(-1, 1, 50)}
     whole = posterior.evaluate(z, "u_x", at)
-    monkeypatch.setattr(located, "CHUNK_BYTES", 8 * 4 * 7 * 4 * 32)
+    monkeypatch.setattr(quantity_at, "CHUNK_BYTES", 8 * 4 * 7 * 4 * 32)
     np.testing.assert_allclose(posterior.evaluate(z, "u_x", at), whole, rtol=1e-10, atol=1e-10)
 
 

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import located, prior
+from bpinn import prior, quantity_at
 from bpinn.fields.kernels import exponential_eigenpairs
 
 OPTIMIZED = True
@@ -97,7 +97,7 @@ def test_batches_change_nothing(monkeypatch):
     )
     monkeypatch.setattr(prior, "BATCH", 16)
     monkeypatch.setattr(prior, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(located, "CHUNK_BYTES", 32 * 7 * located.bytes_of_a_point(DEEP))
+    monkeypatch.setattr(quantity_at, "CHUNK_BYTES", 32 * 7 * quantity_at.bytes_of_a_point(DEEP))
     parts = prior.predict(DEEP, "u_x", at, draws=75)
     assert len(parts._slices()) > 3
     np.testing.assert_allclose(parts.draws, draws, rtol=1e-4, atol=1e-4)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn import runs
-from bpinn.checkpoint import only_one
 from bpinn.cli import main
 from bpinn.problem_file import read_problem
+from bpinn.run_folder import runs
+from bpinn.run_folder.files import only_one
 from bpinn.templates import TEMPLATES, write_template
 
 OPTIMIZED = True

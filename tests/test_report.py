@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import runs
+from bpinn.run_folder import runs
 from bpinn.templates import TEMPLATES, write_template
 
 QUICK = ["inference.num_warmup=30", "inference.num_draws=30", "inference.num_leapfrog=4", "inference.chains=2"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.reproduce import EXPERIMENTS, cases, claims, reproduce
-from bpinn.reproduce.cases import Outcome, Outcomes
+from bpinn.paper import cases, claims
+from bpinn.paper.cases import Outcome, Outcomes
+from bpinn.paper.reproduction import EXPERIMENTS, reproduce
 
 NAMES = [
     "prior-density", "regression", "poisson-1d", "nonlinear-1d", "allen-cahn-2d", "inverse-1d", "inverse-2d", "pinn",

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import located, prediction
+from bpinn import prediction, quantity_at
 
 
 def law(u, u_xx, k):
@@ -103,7 +103,7 @@ def test_chunks_change_nothing(result, monkeypatch):
     x = np.linspace(-1, 1, 101)
     whole = result.predict("u", {"x": x})
     expected = whole.mean, whole.sd, whole.interval(0.9), whole.draws
-    monkeypatch.setattr(located, "CHUNK_BYTES", 16 * 1024 * 4)
+    monkeypatch.setattr(quantity_at, "CHUNK_BYTES", 16 * 1024 * 4)
     monkeypatch.setattr(prediction, "KEEP_BYTES", 0)  # nothing is held
     parts = result.predict("u", {"x": x})
     np.testing.assert_allclose(parts.mean, expected[0], rtol=1e-5, atol=1e-6)

@@ -17,10 +17,11 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import checkpoint, sampling
-from bpinn.blocks import between
+from bpinn import engine
+from bpinn.engine.records import between
 from bpinn.inference import memory_of
 from bpinn.methods import hamiltonian
+from bpinn.run_folder import files
 
 OPTIMIZED = True
 
@@ -85,7 +86,7 @@ def test_a_chain_is_the_same_among_more_chains(problem):
 
 def test_draws_do_not_depend_on_the_size_of_blocks(problem, monkeypatch):
     expected = draw(problem, chains=2)
-    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)  # a step a block
+    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)  # a step a block
     np.testing.assert_array_equal(draw(problem, chains=2).z, expected.z)
 
 
@@ -102,11 +103,11 @@ def test_seeds_give_other_draws(problem):
 )
 def test_nothing_is_traced_again_for_new_data_or_seeds(method):
     draw(make_problem(seed=0), method, chains=2)
-    before = sampling.traces
+    before = engine.traces
     other = draw(make_problem(seed=1), method, seed=7, chains=3)
-    assert sampling.traces == before
+    assert engine.traces == before
     draw(make_problem(seed=1, readings=13), method, chains=2)
-    assert sampling.traces > before  # other shapes are another program
+    assert engine.traces > before  # other shapes are another program
     assert other.z.shape[0] == 3
 
 
@@ -123,9 +124,9 @@ def test_an_equation_defined_anew_is_not_traced_again():
         )
 
     draw(make(0.0), chains=1)
-    before = sampling.traces
+    before = engine.traces
     draw(make(1.0), chains=1)
-    assert sampling.traces == before
+    assert engine.traces == before
 
 
 def test_thinning_keeps_every_so_many_transitions(problem):
@@ -332,8 +333,8 @@ def test_draws_end_at_the_most_where_chains_never_agree(monkeypatch):
 def test_what_is_decided_does_not_depend_on_cores_or_blocks(monkeypatch):
     expected = draw(straight_line(), EASY, cores=2)
     np.testing.assert_array_equal(draw(straight_line(), EASY, cores=1).z, expected.z)
-    monkeypatch.setattr(sampling, "BLOCK_STEPS", 7)
-    monkeypatch.setattr(sampling, "BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr(engine, "BLOCK_STEPS", 7)
+    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)
     np.testing.assert_array_equal(draw(straight_line(), EASY, cores=2).z, expected.z)
 
 
@@ -693,7 +694,7 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
     class Killed(BaseException):
         pass
 
-    right_write, right_unlink = checkpoint.write_file, Path.unlink
+    right_write, right_unlink = files.write_file, Path.unlink
     left = 0
 
     def count_down():
@@ -711,7 +712,7 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
             count_down()
         right_unlink(path, missing_ok=missing_ok)
 
-    monkeypatch.setattr(checkpoint, "write_file", write)
+    monkeypatch.setattr(files, "write_file", write)
     monkeypatch.setattr(Path, "unlink", unlink)
     times = 0
     for more in itertools.cycle((1, 3, 6, 4)):

@@ -116,11 +116,11 @@ def out_of_memory(folder: Path, rng: random.Random) -> str:
 
 BACKWARDS = """
 import datetime, itertools, time, types
-import bpinn.folders, bpinn.runs
+import bpinn.run_folder.manifest, bpinn.run_folder.runs
 now = itertools.count(1_900_000_000, -86_400)
 class Past(datetime.datetime):
     now = classmethod(lambda cls, tz=None: cls.fromtimestamp(next(now), tz))
-bpinn.folders.datetime = bpinn.runs.datetime = types.SimpleNamespace(datetime=Past)
+bpinn.run_folder.manifest.datetime = bpinn.run_folder.runs.datetime = types.SimpleNamespace(datetime=Past)
 time.time = lambda: float(next(now))
 """
 

@@ -27,8 +27,8 @@ from scipy.stats import norm
 
 import bpinn as bp
 from bpinn.convergence import ess_of, rhat_of
+from bpinn.engine import COMPILER_OPTIONS
 from bpinn.posterior import equations_among
-from bpinn.sampling import COMPILER_OPTIONS
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))

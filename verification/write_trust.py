@@ -181,7 +181,7 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     if not shown:
         return False
     from bpinn.calibration import Calibration
-    from bpinn.checkpoint import read_arrays
+    from bpinn.run_folder.files import read_arrays
 
     canvas, axes = plt.subplots(1, len(shown), figsize=(2.7 * len(shown), 2.9), sharey=True, layout="constrained")
     for axis, row in zip(np.atleast_1d(axes), shown, strict=True):

@@ -13,7 +13,7 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic
 from bpinn.result import Result
-from bpinn.runs import load
+from bpinn.run_folder.runs import load
 
 if TYPE_CHECKING:
     from bpinn import plot, report

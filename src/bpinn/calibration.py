@@ -21,15 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import bdtr, bdtrc, betaincinv
 
-from bpinn.checkpoint import only_one, read_arrays, write_file
 from bpinn.checks import is_whole
 from bpinn.errors import DamagedError, InputError
-from bpinn.folders import claim
 from bpinn.inference import infer
 from bpinn.methods import HMC, Method
 from bpinn.posterior import Model, Posterior, monitored, scalar_labels
 from bpinn.problem import Problem
 from bpinn.result import Result
+from bpinn.run_folder.files import only_one, read_arrays, write_file
+from bpinn.run_folder.manifest import claim
 
 LIKELIHOOD = "log likelihood"
 GRID = 50  # points at which the distribution of ranks is compared with the uniform one
@@ -335,7 +335,7 @@ def _done(
     """Simulations as they end. Where a method has fewer chains than there are cores, several are made at once."""
     cores = len(os.sched_getaffinity(0))
     at_once = max(1, cores // method.chains) if isinstance(method, Method) else 1
-    double = jnp.result_type(float) == jnp.float64  # this thread's own; see `sampling.run`
+    double = jnp.result_type(float) == jnp.float64  # this thread's own; see `engine.run`
 
     def precisely(seed: int) -> dict[str, np.ndarray]:
         with jax.enable_x64(double):

@@ -19,14 +19,15 @@ import numpy as np
 import typer
 
 import bpinn as bp
-from bpinn import runs, sampling
-from bpinn.checkpoint import write_file
+from bpinn.engine import Progress
 from bpinn.errors import DamagedError, InputError
-from bpinn.folders import has_begun, versions
 from bpinn.inference import memory_of
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
+from bpinn.run_folder import runs
+from bpinn.run_folder.files import write_file
+from bpinn.run_folder.manifest import has_begun, versions
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, DISTRUST, STOPPED = 2, 3, 130
@@ -200,7 +201,7 @@ def report(
 
 
 def _go(started: runs.Run, cores: int | None, quiet: bool, as_json: bool, no_report: bool) -> None:
-    report: Callable[[sampling.Progress], None] = (lambda _: None) if quiet or as_json else Display()
+    report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     result = started.go(report, lambda message: print(f"bpinn: {message}", file=sys.stderr), cores)
     if result.interrupted:
         print(f"bpinn: stopped; go on with: bpinn resume {started.folder}", file=sys.stderr)
@@ -281,7 +282,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run the evaluation of the paper anew. Ctrl-C keeps what is done; the same command goes on."""
-    from bpinn import reproduce as package  # here, because importing matplotlib takes a second
+    from bpinn.paper import reproduction as package  # here, because importing matplotlib takes a second
 
     if show:
         for name, experiment in package.EXPERIMENTS.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bpinn import mixing
+from bpinn import rhat_ess
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
@@ -67,7 +67,7 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
     if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
-    rhat = _where_finite(mixing.rhat, draws)
+    rhat = _where_finite(rhat_ess.rhat, draws)
     return np.where(np.isfinite(rhat), rhat, np.inf)
 
 
@@ -76,7 +76,7 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
     draws = np.asarray(draws, float)
     if draws.shape[1] < 4:
         return np.zeros(draws.shape[2:])
-    found = _where_finite(lambda part: np.minimum(mixing.bulk_ess(part), mixing.tail_ess(part)), draws)
+    found = _where_finite(lambda part: np.minimum(rhat_ess.bulk_ess(part), rhat_ess.tail_ess(part)), draws)
     frozen = np.all(draws == draws[:, :1], axis=(0, 1))
     return np.where(frozen, 0.0, np.nan_to_num(found))
 
@@ -151,6 +151,6 @@ def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
     moving = np.ptp(draws, axis=(0, 1)) > 0
     effective = np.zeros(int(moving.sum()))
     for group in branches(functionals, equations):
-        effective += np.nan_to_num(_where_finite(mixing.bulk_ess, draws[list(group)][..., moving]))
+        effective += np.nan_to_num(_where_finite(rhat_ess.bulk_ess, draws[list(group)][..., moving]))
     worth = np.maximum(effective / draws[..., 0].size, 1e-6)
     return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))

@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.errors import JaxRuntimeError
 
-from bpinn import interrupts, sampling
-from bpinn.checkpoint import Checkpoint, only_one
+from bpinn import engine
 from bpinn.checks import is_whole
+from bpinn.engine import interrupts
 from bpinn.errors import DamagedError, InputError
-from bpinn.folders import RESULT, claim, has_begun, versions
 from bpinn.methods import HMC, Method
 from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
+from bpinn.run_folder.files import Checkpoint, only_one
+from bpinn.run_folder.manifest import RESULT, claim, has_begun, versions
 from bpinn.storage import load, save
 
 GIB = 2**30
@@ -32,7 +33,7 @@ def infer(
     *,
     seed: int,
     chains: int | None = None,
-    progress: bool | Callable[[sampling.Progress], None] = True,
+    progress: bool | Callable[[engine.Progress], None] = True,
     out: str | Path | None = None,
     cores: int | None = None,
 ) -> Result:
@@ -74,7 +75,7 @@ def infer(
             f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
             file=sys.stderr,
         )
-    report: Callable[[sampling.Progress], None] = lambda _: None  # noqa: E731
+    report: Callable[[engine.Progress], None] = lambda _: None  # noqa: E731
     if progress is True:
         report = Display()
     elif callable(progress):
@@ -135,7 +136,7 @@ def draw(
     seed: int,
     chains: int | None,
     cores: int | None,
-    report: Callable[[sampling.Progress], None],
+    report: Callable[[engine.Progress], None],
     checkpoint: Checkpoint | None = None,
 ) -> Result:
     """`infer` for arguments that have been checked, with the blocks on disk if there is a checkpoint."""
@@ -145,7 +146,7 @@ def draw(
         with _stopping(checkpoint is not None):
             posterior = Posterior(problem)
             interrupts.raise_if_noted()
-            draws = sampling.run(posterior, method, **settings, checkpoint=checkpoint)
+            draws = engine.run(posterior, method, **settings, checkpoint=checkpoint)
     except (MemoryError, JaxRuntimeError) as error:
         if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
@@ -176,7 +177,7 @@ def memory_of(method: Method, model: Model, chains: int) -> int:
     return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
 
 
-def _check_start(draws: sampling.Draws) -> None:
+def _check_start(draws: engine.Draws) -> None:
     """A run whose every draw is non-finite has nothing to say."""
     if not np.any(np.isfinite(draws.stats["log_density"])):
         raise InputError(

@@ -14,10 +14,10 @@ from jax.scipy.special import gammaln
 
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
-from bpinn.located import Located
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Readings
 from bpinn.quantities import Equation, Leg, Quantity, label
+from bpinn.quantity_at import QuantityAt
 
 MONITORED_POINTS = {1: 11}
 MONITORED_POINTS_OTHERWISE = 25
@@ -298,7 +298,7 @@ class Posterior:
         rows = np.asarray(z)
         if rows.ndim == 0 or rows.shape[-1] != self.dim or rows.size == 0:
             raise InputError(f"{where}: z has shape {rows.shape}; wanted is ({self.dim},) or (n, {self.dim})")
-        located = Located.of(self.problem, quantity, at, where)
+        located = QuantityAt.of(self.problem, quantity, at, where)
         flat = rows.reshape(-1, self.dim)
         values = np.concatenate([located.evaluate(flat, part) for part in located.slices()], axis=1)
         return values.reshape(*rows.shape[:-1], *located.shape)

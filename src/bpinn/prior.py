@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn import located
+from bpinn import quantity_at
 from bpinn.errors import InputError
-from bpinn.located import Located, Stacked, bytes_of_a_point, padded
 from bpinn.parameters import Parameters
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantities import Quantity, label
+from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
 
 BATCH = 256  # prior draws at once, or fewer where the points are many
 BLOCK_BYTES = 4 * 2**20  # of draws whose covariance is added up at once
@@ -64,7 +64,7 @@ def covariance(
     return moments(problem, [at_points], draws, seed)[1]
 
 
-def moments(problem: Problem, quantities: Sequence[Located], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of quantities at points, one after another, in double precision without holding the draws."""
     keys = _keys(draws, seed, quantities[-1].where)
     values = Stacked(problem, quantities)
@@ -93,11 +93,11 @@ def _blocks(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.concatenate(held, dtype=float)
 
 
-def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) -> Located:
+def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) -> QuantityAt:
     where = f"prior {label(quantity)!r}"
     if not isinstance(problem, Problem):
         raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}")
-    return Located.of(problem, quantity, at, where)
+    return QuantityAt.of(problem, quantity, at, where)
 
 
 def _keys(draws: int, seed: int, where: str) -> Array:
@@ -111,7 +111,7 @@ def _keys(draws: int, seed: int, where: str) -> Array:
 def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterator[np.ndarray]:
     """Values for a batch of prior draws after another, each of shape (draws, points)."""
     one = points * bytes_of_a_point(values.quantities[0].problem)
-    batch = max(1, min(BATCH, len(keys), located.CHUNK_BYTES // one))
+    batch = max(1, min(BATCH, len(keys), quantity_at.CHUNK_BYTES // one))
     for i in range(0, len(keys), batch):
         z = _sample(values.parameters, padded(keys[i : i + batch], batch))
         yield np.asarray(values(z, prepared))[: len(keys) - i]

@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from bpinn.convergence import GOOD_ESS, ess_of, rhat_of
-from bpinn.sampling import Progress
+from bpinn.engine import Progress
 
 EVERY_SECONDS = 5.0  # between plain lines
 # What each stage before the draws is made of, and what it does.

@@ -17,13 +17,13 @@ from scipy.linalg import solve_triangular
 
 from bpinn.errors import InputError
 from bpinn.evaluation import Task
-from bpinn.located import Located, Stacked
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
 from bpinn.prior import moments
 from bpinn.problem import Problem
 from bpinn.quantities import Coordinate, Quantity, Unknown, label
+from bpinn.quantity_at import QuantityAt, Stacked
 
 AFFINE = 1e-9  # relative departure from a straight line that is taken for rounding
 SINGULAR = 1e-13  # smallest squared pivot of a correlation matrix that is trusted
@@ -44,7 +44,7 @@ class GaussianPosterior:
     def predict(self, quantity: Quantity, at: Mapping[str, Any]) -> GaussianPrediction:
         """The exact posterior of a quantity at points; it must be linear in the parameters."""
         where = f"predict {label(quantity)!r}"
-        located = Located.of(self.problem, quantity, at, where)
+        located = QuantityAt.of(self.problem, quantity, at, where)
         with jax.enable_x64(True):
             values = Stacked(self.problem, [located])
             prepared = values.prepare()
@@ -139,8 +139,8 @@ def gp(
                 f"gp: the problem has the fields {', '.join(problem.fields)}; say which quantity is wanted"
             )
         (quantity,) = problem.fields
-    asked = Located.of(problem, quantity, at, f"gp {label(quantity)!r}")
-    read = [Located.of_readings(problem, readings) for readings in problem.readings]
+    asked = QuantityAt.of(problem, quantity, at, f"gp {label(quantity)!r}")
+    read = [QuantityAt.of_readings(problem, readings) for readings in problem.readings]
     for located in read:
         _check_linear(located, f"gp: {located.where}")
     _check_linear(asked, asked.where)
@@ -201,7 +201,7 @@ def _has_variance(prior: dist.Distribution) -> bool:
         return True
 
 
-def _check_linear(located: Located, where: str) -> None:
+def _check_linear(located: QuantityAt, where: str) -> None:
     """Each equation is tried, in double precision, as a function of the fields, derivatives and unknowns it names."""
     with jax.enable_x64(True):
         tasks = Stacked(located.problem, [located]).evaluation.tasks

@@ -11,13 +11,13 @@ import numpy as np
 from bpinn import convergence, diagnostics
 from bpinn.checks import is_whole
 from bpinn.errors import InputError
-from bpinn.located import Located, measured
 from bpinn.methods import Method
 from bpinn.modes import groups_of
 from bpinn.posterior import Posterior, equations_among, monitored, scalar_labels
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantities import Quantity, label
+from bpinn.quantity_at import QuantityAt, measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,7 +305,7 @@ class Result:
         if itself is not quantity and noise is True:
             noise = str(quantity)  # it was the name of sensors, so their noise is meant
         quantity = itself
-        located = Located.of(self.problem, quantity, at, where)
+        located = QuantityAt.of(self.problem, quantity, at, where)
         scatter = self._scatter(quantity, noise, where)
         chains, draws, _ = self.z.shape
         flat = self.z.reshape(chains * draws, -1)

@@ -19,11 +19,11 @@ import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
 from bpinn import methods
-from bpinn.checkpoint import draws_checksum, map_draws, read_arrays, write_file
 from bpinn.errors import DamagedError, InputError
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
+from bpinn.run_folder.files import draws_checksum, map_draws, read_arrays, write_file
 
 if TYPE_CHECKING:
     import xarray as xr

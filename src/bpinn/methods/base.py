@@ -1,7 +1,7 @@
 """What every method is made of: stages of steps, each step a pure function.
 
 A method is a frozen settings object. It offers stages; a stage is a pure `init` and a pure
-`step`, and the engine (`bpinn.sampling`) runs the steps in compiled blocks, chain by chain.
+`step`, and the engine (`bpinn.engine`) runs the steps in compiled blocks, chain by chain.
 """
 
 from abc import ABC, abstractmethod

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from bpinn.data_files import read_table
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
 from bpinn.problem import Sensors
-from bpinn.problem_file.keys import Table, did_you_mean, finite, number, shown
 from bpinn.problem_file.settings import read_prior
+from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
 from bpinn.quantities import Periodic, Quantity
-from bpinn.tables import read_table
 
 MOST_POINTS = 1_000_000
 

@@ -12,7 +12,7 @@ from bpinn.errors import InputError
 from bpinn.expressions import parse
 from bpinn.fields import Field
 from bpinn.methods import Method
-from bpinn.problem_file.keys import NEEDED, Table, finite, made, number, shown
+from bpinn.problem_file.toml_table import NEEDED, Table, finite, made, number, shown
 
 MOST_LAYERS, WIDEST = 50, 10_000
 # Name of a prior: its distribution, and each parameter's name in a file with what it is called there.

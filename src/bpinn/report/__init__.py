@@ -14,13 +14,14 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from bpinn import predictive, views
-from bpinn.checkpoint import write_file
+from bpinn import predictive
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
-from bpinn.report import words
-from bpinn.report.portraits import Picture, Portrait, pictures, portraits, solution_pictures
+from bpinn.plot import views
+from bpinn.report import formatting
+from bpinn.report.figures import Picture, Portrait, pictures, portraits, solution_pictures
 from bpinn.result import Mode, Result
+from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
 MOST_DRAWS = 1000  # from which figures and tables of fields are made
@@ -188,19 +189,20 @@ def _page(
         method=type(result.method).__name__,
         stopped=result.interrupted,
         unknowns=_unknowns(result, truth),
-        domain=[(words.name(c), words.interval(*bounds)) for c, bounds in problem.domain.items()],
-        equations=words.equations(problem, formulas),
-        fields=[(words.name(f), [words.name(c) for c in problem.inputs(f)], words.field(s))
+        domain=[(formatting.name(c), formatting.interval(*bounds)) for c, bounds in problem.domain.items()],
+        equations=formatting.equations(problem, formulas),
+        fields=[(formatting.name(f), [formatting.name(c) for c in problem.inputs(f)], formatting.field(s))
                 for f, s in problem.fields.items()],
-        priors=[(words.name(u), words.prior(p)) for u, p in {**problem.unknowns, **problem.noise_priors}.items()],
-        sensors=words.sensors(problem, sources),
+        priors=[(formatting.name(u), formatting.prior(p))
+                for u, p in {**problem.unknowns, **problem.noise_priors}.items()],
+        sensors=formatting.sensors(problem, sources),
         solutions=[(mode, _unknowns(mode.result, truth)) for mode in modes],
         portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
         pictures=shown,
         check=check,
         surprising=_surprising(check),
         chains=_chains(result),
-        settings=words.settings(result.method),
+        settings=formatting.settings(result.method),
         seed=result.seed,
         versions=result.versions,
         seconds=result.seconds,
@@ -221,7 +223,7 @@ def _unknowns(result: Result, truth: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": scalar.label,
-                "math": words.name(scalar.label.replace("[", "_").rstrip("]")),
+                "math": formatting.name(scalar.label.replace("[", "_").rstrip("]")),
                 **{key: float(row.get(key, np.nan)) for key in ("mean", "sd", "2.5%", "97.5%", "rhat", "ess")},
                 "truth": known,
                 "shown": _with_error(float(row["mean"]), float(row["sd"])),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bpinn.checkpoint import read_arrays, write_file
+from bpinn.engine import Progress
 from bpinn.errors import InputError
 from bpinn.fields import Field
 from bpinn.inference import infer
@@ -22,7 +22,7 @@ from bpinn.paper import PaperProblem
 from bpinn.posterior import equations_among
 from bpinn.reference import gp
 from bpinn.result import Result
-from bpinn.sampling import Progress
+from bpinn.run_folder.files import read_arrays, write_file
 
 Say = Callable[[Progress], None] | bool
 

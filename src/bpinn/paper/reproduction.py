@@ -11,13 +11,13 @@ from typing import Any
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bpinn.checkpoint import only_one, write_file
 from bpinn.errors import InputError
-from bpinn.folders import versions
+from bpinn.paper.cases import Say
+from bpinn.paper.catalogue import EXPERIMENTS
+from bpinn.paper.comparison import PRESETS, Found, Run
 from bpinn.report import image
-from bpinn.reproduce.cases import Say
-from bpinn.reproduce.catalogue import EXPERIMENTS
-from bpinn.reproduce.comparison import PRESETS, Found, Run
+from bpinn.run_folder.files import only_one, write_file
+from bpinn.run_folder.manifest import versions
 
 RESULT = "result.json"
 COLOURS = 200

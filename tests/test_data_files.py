@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.tables import read_table
+from bpinn.data_files import read_table
 
 PLAIN = "x,value\n0.0,1.5\n1,-2e-3\n"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bpinn import drawing, views
+from bpinn.plot import drawing, views
 from bpinn.predictive import Check
 from bpinn.result import Mode, Result
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bpinn.errors import InputError
-from bpinn.located import measured
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantities import Quantity, label
+from bpinn.quantity_at import measured
 from bpinn.result import Result
 
 GREEK = "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|mu|nu|xi|rho|sigma|tau|phi|chi|psi|omega"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bpinn.reproduce.cases import Outcome, Outcomes
+from bpinn.paper.cases import Outcome, Outcomes
 
 Checked = tuple[bool, str]  # whether it holds for one data set, and the numbers it rests on
 

@@ -6,10 +6,10 @@ from typing import Any
 from bpinn import paper
 from bpinn.fields import MLP, Exponential, KarhunenLoeve
 from bpinn.paper import PaperProblem
-from bpinn.reproduce import claims as c
-from bpinn.reproduce.comparison import Comparison, Cost, Experiment, Pair, Unknown
-from bpinn.reproduce.priors import PRIORS, PriorCovariance, PriorDensity
-from bpinn.reproduce.settings import FORWARD_FLOW, ONE_DIMENSION, TOLD_IN_TWO, TWO_DIMENSIONS, Settings
+from bpinn.paper import claims as c
+from bpinn.paper.comparison import Comparison, Cost, Experiment, Pair, Unknown
+from bpinn.paper.priors import PRIORS, PriorCovariance, PriorDensity
+from bpinn.paper.settings import FORWARD_FLOW, ONE_DIMENSION, TOLD_IN_TWO, TWO_DIMENSIONS, Settings
 
 LOW, HIGH = c.LOW, c.HIGH
 OTHERS = ("VI", "dropout 1%", "dropout 5%")

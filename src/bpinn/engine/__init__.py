@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn import interrupts
-from bpinn.blocks import Watched, arrays_of, between, concatenated, joined, record_of, side_by_side
-from bpinn.checkpoint import ChainFolder, Checkpoint
 from bpinn.convergence import statistics
+from bpinn.engine import interrupts
+from bpinn.engine.records import Watched, arrays_of, between, concatenated, joined, record_of, side_by_side
 from bpinn.errors import DamagedError, InputError
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Model, Posterior, equations_among, scalar_labels
+from bpinn.run_folder.files import ChainFolder, Checkpoint
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
 BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is heard

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from bpinn import convergence, mixing
+from bpinn import convergence, rhat_ess
 
 
 def process(rho, shape, seed=0):
@@ -30,10 +30,10 @@ def test_of_arviz(chains, count, rho):
     axes = {"chain_axis": 0, "draw_axis": 1}
     bulk = array_stats.ess(draws, **axes, method="bulk")
     tail = array_stats.ess(draws, **axes, method="tail", prob=(0.05, 0.95))
-    np.testing.assert_allclose(mixing.bulk_ess(draws), bulk, rtol=1e-9)
-    np.testing.assert_allclose(mixing.tail_ess(draws), tail, rtol=1e-9)
+    np.testing.assert_allclose(rhat_ess.bulk_ess(draws), bulk, rtol=1e-9)
+    np.testing.assert_allclose(rhat_ess.tail_ess(draws), tail, rtol=1e-9)
     if chains > 1:
-        np.testing.assert_allclose(mixing.rhat(draws), array_stats.rhat(draws, **axes), rtol=1e-9)
+        np.testing.assert_allclose(rhat_ess.rhat(draws), array_stats.rhat(draws, **axes), rtol=1e-9)
 
 
 def test_of_arviz_where_there_are_two_values():
@@ -41,7 +41,7 @@ def test_of_arviz_where_there_are_two_values():
     with np.errstate(invalid="ignore"):
         expected = array_stats.rhat(draws, chain_axis=0, draw_axis=1)
     assert np.all(np.isfinite(expected))
-    np.testing.assert_allclose(mixing.rhat(draws), expected, rtol=1e-9)
+    np.testing.assert_allclose(rhat_ess.rhat(draws), expected, rtol=1e-9)
 
 
 def test_a_few_quantities_at_a_time(monkeypatch):

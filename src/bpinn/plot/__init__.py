@@ -17,14 +17,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bpinn import drawing, prior, views
+from bpinn import prior
 from bpinn.calibration import Calibration
 from bpinn.checks import numbers
 from bpinn.errors import InputError
-from bpinn.located import Located, measured
+from bpinn.plot import drawing, views
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantities import Quantity, label
+from bpinn.quantity_at import QuantityAt, measured
 from bpinn.result import Result
 
 
@@ -280,7 +281,7 @@ def covariance(
         first, *others = views.coordinates(problem, measured(problem, quantity, where), where) or ("",)
         at = {c: sum(problem.domain[c]) / 2 for c in others}
         at |= {first: np.linspace(*problem.domain[first], 51)} if first else {}
-    located = Located.of(problem, quantity, at, where)
+    located = QuantityAt.of(problem, quantity, at, where)
     varying = [c for c, a in located.points.items() if np.ptp(a) > 0]
     if len(varying) != 1:
         came = f"{', '.join(varying)} vary" if varying else "no coordinate varies"

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bpinn import views
 from bpinn.checks import numbers
 from bpinn.convergence import rhat_of
 from bpinn.errors import InputError
+from bpinn.plot import views
 from bpinn.result import Result
 
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe and Ito's palette

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bpinn import drawing, paper, plot, prior
+from bpinn import paper, plot, prior
 from bpinn.fields import MLP
-from bpinn.reproduce.comparison import Experiment, Found, Run
+from bpinn.paper.comparison import Experiment, Found, Run
+from bpinn.plot import drawing
 
 
 @dataclass(frozen=True)

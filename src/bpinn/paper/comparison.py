@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bpinn import drawing
 from bpinn.fields import MLP, Field, KarhunenLoeve
 from bpinn.methods import Method
-from bpinn.paper import PaperProblem
-from bpinn.reproduce import claims as c
-from bpinn.reproduce import numbers, pictures
-from bpinn.reproduce.cases import GPR, Case, Outcomes, Say, run_case
-from bpinn.reproduce.settings import Settings
+from bpinn.paper import PaperProblem, figures, numbers
+from bpinn.paper import claims as c
+from bpinn.paper.cases import GPR, Case, Outcomes, Say, run_case
+from bpinn.paper.settings import Settings
+from bpinn.plot import drawing
 
 PRESETS = ("tiny", "quick", "paper")
 CUT = {
@@ -156,12 +155,12 @@ class Comparison(Experiment):
 
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         if not self.flat:
-            return pictures.maps(outcomes, problems)
-        return drawing.figure(self.panels(outcomes, problems), len(outcomes.labels), pictures.PANEL)
+            return figures.maps(outcomes, problems)
+        return drawing.figure(self.panels(outcomes, problems), len(outcomes.labels), figures.PANEL)
 
     def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem], heading: str = "") -> list[Any]:
         quantities = [name for name in ("u", "f") if name in problems[self.noises[0]].truth.functions]
-        return pictures.bands(outcomes, problems, quantities, heading)
+        return figures.bands(outcomes, problems, quantities, heading)
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class Pair(Experiment):
             for panel in part.panels(o, part.problems(how), f"{part.about}: ")
         ]
         cases = [outcome.numbers for o in outcomes for outcome in o.all]
-        figure = drawing.figure(panels, len(self.first.methods), pictures.PANEL)
+        figure = drawing.figure(panels, len(self.first.methods), figures.PANEL)
         return Found(["problem", *columns], rows, claims, {"cases": cases}, figure)
 
 
@@ -201,14 +200,14 @@ class Unknown(Comparison):
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         assert self.truth is not None
         papers = {noise: numbers.K.get((self.make.__name__, noise), {}) for noise in self.noises}
-        panels = pictures.unknowns(outcomes, self.truth, papers)
-        return drawing.figure([*pictures.sensors(problems), *panels], 2, (4.2, 3.0))
+        panels = figures.unknowns(outcomes, self.truth, papers)
+        return drawing.figure([*figures.sensors(problems), *panels], 2, (4.2, 3.0))
 
 
 @dataclass(frozen=True)
 class Cost(Comparison):
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
-        return pictures.bars(outcomes, numbers.MINUTES)
+        return figures.bars(outcomes, numbers.MINUTES)
 
 
 def _mean(values: Sequence[float | None], form: str) -> str:

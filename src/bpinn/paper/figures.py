@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bpinn import drawing
 from bpinn.paper import PaperProblem
-from bpinn.reproduce.cases import Outcome, Outcomes
+from bpinn.paper.cases import Outcome, Outcomes
+from bpinn.plot import drawing
 
 PANEL, MAP = (2.6, 2.1), (2.5, 2.2)
 

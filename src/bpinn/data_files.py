@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bpinn.checkpoint import read_arrays
 from bpinn.errors import InputError
+from bpinn.run_folder.files import read_arrays
 
 LARGEST = 200 * 2**20  # bytes
 MOST_CELLS = 2**22  # far more readings than can be inferred from

@@ -11,10 +11,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from bpinn.checkpoint import LOCK, UNFINISHED, only_one, write_file
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.problem import Problem
+from bpinn.run_folder.files import LOCK, UNFINISHED, only_one, write_file
 from bpinn.storage import describe_problem, describe_settings
 
 FORMAT = 1

@@ -35,7 +35,7 @@ def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
 
 
 @dataclass(frozen=True, eq=False)
-class Located:
+class QuantityAt:
     """A quantity at points: ``points`` are flat positions by coordinate, ``shape`` is what they had."""
 
     problem: Problem
@@ -46,7 +46,7 @@ class Located:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None, where: str) -> "Located":
+    def of(cls, problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None, where: str) -> "QuantityAt":
         quantity = measured(problem, quantity, where)
         legs = problem.names.legs(quantity, where)
         fixed = {c for leg in legs for c, _ in leg.fixed}
@@ -61,7 +61,7 @@ class Located:
         return located
 
     @classmethod
-    def of_readings(cls, problem: Problem, readings: Readings) -> "Located":
+    def of_readings(cls, problem: Problem, readings: Readings) -> "QuantityAt":
         """What sensors read, where they read it."""
         where = f"sensors {readings.name!r}"
         return cls(problem, where, readings.name, readings.legs, readings.at, readings.values.shape)
@@ -113,7 +113,7 @@ class Stacked:
     Equal for stacks that compute the same thing, so that it can be a static argument of compiled functions.
     """
 
-    def __init__(self, problem: Problem, quantities: Sequence[Located], counts: Sequence[int] | None = None):
+    def __init__(self, problem: Problem, quantities: Sequence[QuantityAt], counts: Sequence[int] | None = None):
         self.quantities = tuple(quantities)
         counts = [q.size for q in quantities] if counts is None else counts
         tasks = [(leg.equation, n) for q, n in zip(quantities, counts, strict=True) for leg in q.legs]

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bpinn import sampling, storage
-from bpinn.checkpoint import Checkpoint, only_one
+from bpinn import storage
+from bpinn.engine import Progress
 from bpinn.errors import DamagedError, InputError
-from bpinn.folders import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
 from bpinn.inference import draw
 from bpinn.problem_file import ProblemFile, read_problem
 from bpinn.quantities import label
 from bpinn.result import Result
+from bpinn.run_folder.files import Checkpoint, only_one
+from bpinn.run_folder.manifest import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
 
 LOG, PROBLEM = "log.txt", "problem"
 
@@ -71,7 +72,7 @@ class Run:
         result.problem = self.problem_file.problem
         return result
 
-    def go(self, report: Callable[[sampling.Progress], None], warn: Callable[[str], None], cores: int | None) -> Result:
+    def go(self, report: Callable[[Progress], None], warn: Callable[[str], None], cores: int | None) -> Result:
         """Run, or go on, to the end; what is done is on disk all the while."""
         with only_one(self.folder):
             self._check_versions(warn)
