@@ -146,7 +146,7 @@ family = "full-rank"
         "heat": 12, "wave": 6, "start": 3, "u_periodic": 2, "sensors_4": 2,
     }  # fmt: skip
     np.testing.assert_allclose(problem.readings[2].values, np.sin(np.pi * np.array([0.1, 0.5, 0.9])), rtol=1e-6)
-    assert problem.readings[2].likelihood == "student_t"
+    assert problem.readings[2].likelihood == bp.likelihoods.StudentT(dof=5.0)
     assert list(problem.noise_priors) == ["noise_start"]
     assert isinstance(problem.fields["v"], bp.KarhunenLoeve)
     assert problem.fields["c"].positive

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bpinn import calibration, paper, predictive, prior, reference
+from bpinn import calibration, likelihoods, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
@@ -12,6 +12,7 @@ from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic
+from bpinn.registry import register
 from bpinn.result import Result
 from bpinn.run_folder.runs import load
 
@@ -43,12 +44,14 @@ __all__ = [
     "SquaredExponential",
     "calibration",
     "infer",
+    "likelihoods",
     "load",
     "paper",
     "plot",
     "predictive",
     "prior",
     "reference",
+    "register",
     "report",
 ]
 

@@ -220,10 +220,15 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     scalars = dict(zip(scalar_labels(problem), _scalars(posterior, z), strict=True))
     sensors = {}
     for readings, exact in zip(problem.readings, posterior.model.predicted(z, posterior.data), strict=True):
-        sigma: Any = scalars[readings.noise_name] if readings.noise_name else readings.noise
-        count = len(readings.values)
-        unit = rng.standard_normal(count) if readings.likelihood == "normal" else rng.standard_t(readings.dof, count)
-        values = np.asarray(exact, float) + sigma * unit
+        scale: Any = scalars[readings.noise_name] if readings.noise_name else readings.noise
+        mean = np.asarray(exact, float)
+        if readings.likelihood.positive and not np.all(mean > 0):
+            raise InputError(
+                f"sensors {readings.name!r}: the prior predicts {mean.min():.3g}, but "
+                f"{type(readings.likelihood).__name__} readings need positive predictions; use a field with "
+                "positive=True, or an equation that cannot be negative"
+            )
+        values = readings.likelihood.sample(rng, mean, scale)
         stated = problem.sensors[readings.name]
         noise = stated.noise if readings.noise is None else readings.noise
         sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import gammaln
 
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
+from bpinn.likelihoods import Likelihood
 from bpinn.parameters import Parameters
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantities import Equation, Leg, Quantity, label
 from bpinn.quantity_at import QuantityAt
 
@@ -24,12 +24,11 @@ MONITORED_POINTS_OTHERWISE = 25
 
 
 @dataclass(frozen=True)
-class _Likelihood:
+class Group:
     """Static facts of one group of readings."""
 
     tasks: tuple[tuple[int, float], ...]
-    kind: str
-    dof: float
+    likelihood: Likelihood
     noise_name: str | None
 
 
@@ -44,12 +43,12 @@ class Model:
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
         tasks: list[tuple[Equation, int]] = []
-        self.likelihoods: list[_Likelihood] = []
+        self.groups: list[Group] = []
         for readings in problem.readings:
             start = len(tasks)
             tasks += [(leg.equation, len(readings.values)) for leg in readings.legs]
             signs = tuple((start + i, leg.sign) for i, leg in enumerate(readings.legs))
-            self.likelihoods.append(_Likelihood(signs, readings.likelihood, readings.dof, readings.noise_name))
+            self.groups.append(Group(signs, readings.likelihood, readings.noise_name))
         self.sensors = Evaluation.of(problem, tasks, "sensors")
         watched = monitored(problem)
         self.watched_signs = tuple(tuple(leg.sign for leg in w.legs) for w in watched)
@@ -60,7 +59,7 @@ class Model:
             self.monitor.key,
             self.watched_signs,
             self.parameters.key,
-            tuple(self.likelihoods),
+            tuple(self.groups),
         )
         self.native = False
         self._hash = hash(self.key)
@@ -85,8 +84,7 @@ class Model:
             "sensors": self.sensors.prepare(legs),
             "monitor": self.monitor.prepare([at for w in monitored(problem) for at in w.points()]),
             "values": [as_array(r.values) for r in problem.readings],
-            "precision": [None if r.noise is None else as_array(1.0 / r.noise) for r in problem.readings],
-            "constant": [as_array(_log_constant(r)) for r in problem.readings],
+            "readings": [jax.tree.map(as_array, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
         }
 
     def log_prior(self, z: Array) -> Array:
@@ -103,7 +101,7 @@ class Model:
         values = self.sensors(*self.parameters.split(z), data["sensors"], self.native)
         return [
             sum(sign * values[task] if sign != 1.0 else values[task] for task, sign in group.tasks)  # type: ignore[misc]
-            for group in self.likelihoods
+            for group in self.groups
         ]
 
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
@@ -111,20 +109,14 @@ class Model:
         scalars = self.parameters.split(z)[1]
         predicted = self.predicted(z, data)
         parts = []
-        for i, group in enumerate(self.likelihoods):
-            residual = predicted[i] - data["values"][i]
-            constant = data["constant"][i]
-            if group.noise_name is None:
-                scaled = residual * data["precision"][i]
-            else:
-                sigma = scalars[group.noise_name]
-                scaled, constant = residual / sigma, constant - jnp.log(sigma)
-            if group.kind == "normal":
-                kernel, weight = scaled * scaled, -0.5
-            else:
-                kernel, weight = jnp.log1p(scaled * scaled / group.dof), -0.5 * (group.dof + 1)
-            parts.append(weight * kernel + constant)
+        for group, prepared, mean in zip(self.groups, data["readings"], predicted, strict=True):
+            inferred = None if group.noise_name is None else scalars[group.noise_name]
+            parts.append(group.likelihood.log_prob_of(prepared, mean, inferred))
         return parts
+
+    def saturated_log_likelihood(self, data: Any) -> Array:
+        """The log likelihood of readings that are predicted exactly, inferred noises left out."""
+        return sum(jnp.sum(prepared["constant"]) for prepared in data["readings"])  # type: ignore[return-value]
 
     def log_density(self, z: Array, data: Any) -> Array:
         return self.log_prior(z) + self.log_likelihood(z, data)
@@ -135,17 +127,6 @@ class Model:
         values = iter(self.monitor(theta, scalars, data["monitor"], self.native))
         watched = [sum(sign * next(values) for sign in signs) for signs in self.watched_signs]
         return jnp.concatenate([*watched, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
-
-
-def _log_constant(readings: Readings) -> np.ndarray:
-    """The part of each reading's log density that does not depend on the parameters."""
-    n, dof = len(readings.values), readings.dof
-    if readings.likelihood == "normal":
-        constant = np.full(n, -0.5 * np.log(2 * np.pi))
-    else:
-        gammas = float(gammaln((dof + 1) / 2) - gammaln(dof / 2))
-        constant = np.full(n, gammas - 0.5 * np.log(dof * np.pi))
-    return constant if readings.noise is None else constant - np.log(readings.noise)
 
 
 @dataclass(frozen=True)

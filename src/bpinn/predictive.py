@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from scipy.special import chdtrc, ndtr, ndtri, stdtr
+from scipy.special import chdtrc, ndtri
 
 from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
@@ -159,33 +159,27 @@ def _compared(result: Result, expected: Sequence[np.ndarray]) -> Check:
 
 
 def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> SensorFit:
-    if readings.noise_name is None:
-        sigma = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
-    else:
-        sigma = np.broadcast_to(result.draws(readings.noise_name).reshape(-1, 1).astype(float), expected.shape)
-    residual = (readings.values - expected) / sigma
-    normal = readings.likelihood == "normal"
-    below = ndtr(residual) if normal else stdtr(readings.dof, residual)
-    # As normal scores, so that their squares are chi-squared under either likelihood.
-    scores = residual if normal else ndtri(np.clip(below, 1e-300, 1 - 1e-16))
-    scatter = chdtrc(residual.shape[1], np.sum(np.clip(scores, -FARTHEST, FARTHEST) ** 2, axis=1)).mean()
-    log_likelihood = _log_likelihood(residual, sigma, None if normal else readings.dof)
-    weights, khat = _without_itself(log_likelihood)
-    pit = np.clip(np.sum(weights * below, axis=0), 0.0, 1.0)
-    spread = 1.0 if normal else np.sqrt(readings.dof / (readings.dof - 2)) if readings.dof > 2 else np.inf
-    mean = np.sum(weights * expected, axis=0)
-    variance = np.sum(weights * (expected - mean) ** 2, axis=0) + spread**2 * np.sum(weights * sigma**2, axis=0)
+    scale: np.ndarray | None = None
+    if readings.noise_name is not None:
+        scale = np.broadcast_to(result.draws(readings.noise_name).reshape(-1, 1).astype(float), expected.shape)
+    elif readings.noise is not None:
+        scale = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
+    law, values = readings.likelihood, np.broadcast_to(readings.values, expected.shape)
+    with np.errstate(all="ignore"):  # a draw with a prediction that the likelihood does not allow has no weight
+        # As normal scores, so that their squares are chi-squared under any likelihood.
+        scores = law.normal_score(values, expected, scale, np.random.default_rng(0))
+        scatter = chdtrc(expected.shape[1], np.sum(np.clip(scores, -FARTHEST, FARTHEST) ** 2, axis=1)).mean()
+        weights, khat = _without_itself(np.asarray(law.log_prob(values, expected, scale)))
+        at_most = np.clip(np.sum(weights * law.cdf(values, expected, scale), axis=0), 0.0, 1.0)
+        below = np.clip(np.sum(weights * law.cdf_below(values, expected, scale), axis=0), 0.0, 1.0)
+        means = law.mean(expected, scale)
+        mean = np.sum(weights * means, axis=0)
+        variance = np.sum(weights * (means - mean) ** 2, axis=0)
+        variance += np.sum(weights * law.sd(expected, scale) ** 2, axis=0)
     return SensorFit(
         readings.name, dict(readings.at), readings.values, mean, np.sqrt(variance),
-        2 * np.minimum(pit, 1 - pit), khat, float(scatter),
+        np.minimum(2 * np.minimum(at_most, 1 - below), 1.0), khat, float(scatter),
     )  # fmt: skip
-
-
-def _log_likelihood(residual: np.ndarray, sigma: np.ndarray, dof: float | None) -> np.ndarray:
-    """Up to a constant of each reading."""
-    if dof is None:
-        return -0.5 * residual**2 - np.log(sigma)
-    return -0.5 * (dof + 1) * np.log1p(residual**2 / dof) - np.log(sigma)
 
 
 def _without_itself(log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -228,7 +222,7 @@ def judge(result: Result, health: Diagnosis) -> None:
     if result.problem.readings:
         count = fewer.z.shape[0] * fewer.z.shape[1]  # as many as of the posterior, so that one program serves both
         prior = np.asarray(_prior_draws(result.posterior.model, jax.random.key(0), count))
-        _judge_defined(health, _expected(result, prior))
+        _judge_defined(health, result.problem.readings, _expected(result, prior))
         expected = _expected(fewer, fewer.z)
         if all(np.all(np.isfinite(values)) for values in expected):
             health.check = _compared(fewer, expected)
@@ -236,8 +230,12 @@ def judge(result: Result, health: Diagnosis) -> None:
     _judge_unknowns(health, fewer)
 
 
-def _judge_defined(health: Diagnosis, expected: Sequence[np.ndarray]) -> None:
-    share = float(np.mean(np.any([np.any(np.isnan(values), axis=1) for values in expected], axis=0)))
+def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequence[np.ndarray]) -> None:
+    wrong = [
+        np.isnan(values) | (readings.likelihood.positive & (values <= 0))
+        for readings, values in zip(groups, expected, strict=True)
+    ]
+    share = float(np.mean(np.any([np.any(part, axis=1) for part in wrong], axis=0)))
     if share > UNDEFINED:
         health.note(
             "care",

@@ -12,9 +12,8 @@ from bpinn.checks import check_domain, check_fields, check_positive, check_prior
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
+from bpinn.likelihoods import Likelihood, likelihood_of
 from bpinn.quantities import Equation, Leg, Names, Quantity, StoredFunction, label, trace_equation
-
-LIKELIHOODS = ("normal", "student_t")
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,11 @@ class Sensors:
         values: the readings, one a point; a single number is repeated (0.0 for exact physics
             at collocation points).
         noise: standard deviation of a reading: a number, one number a reading, a positive
-            ``numpyro.distributions`` prior when it is to be inferred, or the name of an unknown.
-        likelihood: "normal", or "student_t" when there may be outliers (``noise`` is its scale).
-        dof: degrees of freedom of the Student-t.
+            ``numpyro.distributions`` prior when it is to be inferred, or the name of an unknown. Likelihoods without
+            a scale, such as counts, have none.
+        likelihood: how readings scatter: "normal", "student_t" when there may be outliers, or an object of
+            `bpinn.likelihoods`, which says what ``noise`` means.
+        dof: degrees of freedom of "student_t".
 
     Example:
         >>> import bpinn as bp
@@ -42,7 +43,7 @@ class Sensors:
     at: Mapping[str, Any] = field(default_factory=dict)
     values: Any = 0.0
     noise: Any = None
-    likelihood: str = "normal"
+    likelihood: str | Likelihood = "normal"
     dof: float = 4.0
 
     def __repr__(self) -> str:
@@ -60,8 +61,7 @@ class Readings:
     values: np.ndarray
     noise: np.ndarray | None
     noise_name: str | None
-    likelihood: str
-    dof: float
+    likelihood: Likelihood
 
     @property
     def equation(self) -> Equation:
@@ -210,12 +210,10 @@ class Problem:
         if values.size == 0:
             raise InputError(f"{where}: no readings; leave these sensors out, or give at least one point")
         at = {c: np.broadcast_to(a, values.shape) for c, a in at.items()}
-        if not isinstance(sensors.likelihood, str) or sensors.likelihood not in LIKELIHOODS:
-            raise InputError(f"{where}: likelihood {sensors.likelihood!r} is not known; use 'normal' or 'student_t'")
-        if not isinstance(sensors.dof, int | float) or not 0 < sensors.dof < np.inf:
-            raise InputError(f"{where}: dof must be a positive number, got {sensors.dof!r}")
-        noise, noise_name = self._noise(sensors.noise, values.shape, shape, name)
-        readings = Readings(name, legs, at, values, noise, noise_name, sensors.likelihood, float(sensors.dof))
+        likelihood = likelihood_of(sensors.likelihood, sensors.dof, where)
+        likelihood.check(values, where)
+        noise, noise_name = self._noise(sensors.noise, values.shape, shape, name, likelihood)
+        readings = Readings(name, legs, at, values, noise, noise_name, likelihood)
         for leg in legs:
             if isinstance(leg.equation.function, StoredFunction):
                 continue  # from a file; whoever evaluates it is told how to hand it in
@@ -224,9 +222,13 @@ class Problem:
         return readings
 
     def _noise(
-        self, noise: Any, flat: tuple[int, ...], shape: tuple[int, ...], name: str
+        self, noise: Any, flat: tuple[int, ...], shape: tuple[int, ...], name: str, likelihood: Likelihood
     ) -> tuple[np.ndarray | None, str | None]:
         where = f"sensors {name!r}: noise"
+        if not likelihood.has_scale:
+            if noise is not None:
+                raise InputError(f"{where}: {type(likelihood).__name__} readings have no noise to state; leave it out")
+            return None, None
         if noise is None:
             raise InputError(
                 f"{where} is missing; give its standard deviation, or a prior such as dist.HalfNormal(1.0) to infer it"

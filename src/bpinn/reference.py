@@ -17,6 +17,7 @@ from scipy.linalg import solve_triangular
 
 from bpinn.errors import InputError
 from bpinn.evaluation import Task
+from bpinn.likelihoods import Normal
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
@@ -179,7 +180,7 @@ def _check(problem: Problem, where: str) -> None:
         if field.positive:
             raise InputError(f"{where}: field {name!r} is positive, so its posterior is not Gaussian; use bp.infer")
     for readings in problem.readings:
-        if readings.noise is None or readings.likelihood != "normal":
+        if readings.noise is None or not isinstance(readings.likelihood, Normal):
             raise InputError(
                 f"{where}: the noise of sensors {readings.name!r} is not normal with a known standard deviation; "
                 "use bp.infer"

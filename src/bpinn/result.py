@@ -335,13 +335,10 @@ class Result:
             )
 
         def scatter(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-            if readings.noise_name is None:
-                sigma: Any = readings.noise[0]  # type: ignore[index]
-            else:
-                sigma = self.draws(readings.noise_name)[..., None]
-            normal = readings.likelihood == "normal"
-            unit = rng.standard_normal(values.shape) if normal else rng.standard_t(readings.dof, values.shape)
-            return (values + sigma * unit).astype(values.dtype)
+            scale: Any = None if readings.noise is None else readings.noise[0]
+            if readings.noise_name is not None:
+                scale = self.draws(readings.noise_name)[..., None]
+            return readings.likelihood.sample(rng, values, scale).astype(values.dtype)
 
         return scatter
 

@@ -17,12 +17,15 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
-from bpinn import fields as surrogates
-from bpinn import methods
 from bpinn.errors import DamagedError, InputError
+from bpinn.fields import Field
+from bpinn.fields.kernels import Stationary
+from bpinn.likelihoods import Likelihood
+from bpinn.methods import Method
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Sensors
 from bpinn.quantities import Periodic, Quantity, StoredFunction
+from bpinn.registry import Registry
 from bpinn.run_folder.files import draws_checksum, map_draws, read_arrays, write_file
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from bpinn.result import Result
 
-FORMAT = 1
+FORMAT, READABLE = 2, (1, 2)  # what is written, and what is read; 1 is of version 0.1
 
 
 def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> Path:
@@ -74,8 +77,8 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
         known = about.get("format")
     except (ValueError, AttributeError, RecursionError):
         raise DamagedError(f"load: {path} is not a bpinn result, or is damaged") from None
-    if known != FORMAT:
-        raise InputError(f"load: {path} has format {known}, this version reads {FORMAT}; upgrade bpinn")
+    if known not in READABLE:
+        raise InputError(f"load: {path} has format {known}, this version reads up to {FORMAT}; upgrade bpinn")
     if about.get("draws_beside"):
         arrays["z"] = map_draws(Path(path).parent, about.get("draws_checksum"))
     elif "z" not in arrays:
@@ -99,17 +102,13 @@ def _rebuilt(
     from bpinn.result import Result
 
     problem = _rebuild_problem(about["problem"], arrays, functions)
-    kind = about["method"].pop("type")
-    if kind not in methods.__all__:
-        raise InputError(f"load: {kind!r} is not a method that this version knows; upgrade bpinn")
-    settings = {n: tuple(v) if isinstance(v, list) else v for n, v in about["method"].items()}
     stats, history = (
         {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
         for prefix in ("stats/", "history/")
     )
     return Result(
         problem,
-        getattr(methods, kind)(**settings),
+        rebuild_settings(about["method"], functions, Method.registry),
         about["seed"],
         arrays["z"],
         arrays["functionals"],
@@ -182,8 +181,7 @@ def describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[st
             "quantity": describe_quantity(stated.quantity),
             "at": list(readings.at),
             "noise": None if readings.noise is not None else _describe_noise(stated.noise),
-            "likelihood": readings.likelihood,
-            "dof": readings.dof,
+            "likelihood": describe_settings(readings.likelihood),
         }
     return {
         "domain": problem.domain,
@@ -201,18 +199,22 @@ def _rebuild_problem(
         prefix = f"sensors/{name}/"
         noise: Any = arrays.get(prefix + "noise")
         if noise is None:
-            noise = s["noise"] if isinstance(s["noise"], str) else _rebuild_prior(s["noise"])
+            noise = _rebuild_prior(s["noise"]) if isinstance(s["noise"], dict) else s["noise"]
+        old = isinstance(s["likelihood"], str)  # as format 1 has it
         sensors[name] = Sensors(
             _rebuild_quantity(s["quantity"], functions),
             {c: arrays[f"{prefix}at/{c}"] for c in s["at"]},
             arrays[prefix + "values"],
             noise,
-            s["likelihood"],
-            s["dof"],
+            s["likelihood"] if old else rebuild_settings(s["likelihood"], functions, Likelihood.registry),
+            s["dof"] if old else 4.0,
         )
     return Problem(
         domain={name: tuple(bounds) for name, bounds in about["domain"].items()},
-        fields={name: _rebuild_settings(settings, functions) for name, settings in about["fields"].items()},
+        fields={
+            name: rebuild_settings(settings, functions, Field.registry, Stationary.registry)
+            for name, settings in about["fields"].items()
+        },
         unknowns={name: _rebuild_prior(prior) for name, prior in about["unknowns"].items()},
         sensors=sensors,
     )
@@ -221,6 +223,12 @@ def _rebuild_problem(
 def describe_settings(settings: Any) -> Any:
     """A frozen settings object as its type and fields, with those inside it; functions as text."""
     if is_dataclass(settings) and not isinstance(settings, type):
+        registry = getattr(settings, "registry", None)
+        if isinstance(registry, Registry) and registry.stored(type(settings).__name__) is not type(settings):
+            raise InputError(
+                f"save: {type(settings).__name__} is not registered, so that a file with it could not be read again; "
+                f"decorate the class with @bp.register('name')"
+            )
         inside = {f.name: describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
         return {"type": type(settings).__name__, **inside}
     if isinstance(settings, tuple):
@@ -228,17 +236,25 @@ def describe_settings(settings: Any) -> Any:
     return describe_quantity(settings) if callable(settings) else settings
 
 
-def _rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
+def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *registries: Registry) -> Any:
+    """What `describe_settings` described, of classes that are in one of the registries."""
     if isinstance(about, list):
-        return tuple(_rebuild_settings(part, functions) for part in about)
+        return tuple(rebuild_settings(part, functions, *registries) for part in about)
     if not isinstance(about, dict):
         return about
     if "function" in about:
         return _rebuild_quantity(about, functions)
-    arguments = {name: _rebuild_settings(value, functions) for name, value in about.items() if name != "type"}
-    if about["type"] not in surrogates.__all__:
-        raise InputError(f"load: {about['type']!r} is not a surrogate that this version knows; upgrade bpinn")
-    return getattr(surrogates, about["type"])(**arguments)
+    arguments = {
+        name: rebuild_settings(value, functions, *registries) for name, value in about.items() if name != "type"
+    }
+    for registry in registries:
+        kind = registry.stored(about["type"])
+        if kind is not None:
+            return kind(**arguments)
+    raise InputError(
+        f"load: {about['type']!r} is not a {registries[0].kind} that is known here; import the package that "
+        "defines it, or upgrade bpinn"
+    )
 
 
 def describe_quantity(quantity: Quantity) -> Any:
@@ -267,7 +283,7 @@ def _rebuild_quantity(about: Any, functions: Mapping[str, Callable[..., Any]]) -
 
 
 def _describe_noise(noise: Any) -> Any:
-    return noise if isinstance(noise, str) else _describe_prior(noise, "noise")
+    return noise if noise is None or isinstance(noise, str) else _describe_prior(noise, "noise")
 
 
 def _describe_prior(prior: dist.Distribution, name: str) -> dict[str, Any]:

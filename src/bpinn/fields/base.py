@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.fields.activations import SOFTPLUS, MultiIndex, closure, compose
+from bpinn.registry import Registry
 
 Bounds = tuple[tuple[float, float], ...]
 Request = tuple[MultiIndex, ...]
@@ -35,6 +36,7 @@ class Field(ABC):
     ``positive=True`` passes it through a softplus.
     """
 
+    registry: ClassVar[Registry] = Registry("field")
     inputs: tuple[str, ...] | None = None
     positive: bool = False
 

@@ -15,8 +15,10 @@ from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Field, Request, Wanted
 from bpinn.fields.kernels import Eigenpairs, Kernel, eigenpairs
+from bpinn.registry import register
 
 
+@register("kl")
 @dataclass(frozen=True)
 class KarhunenLoeve(Field):
     """u(x) = mean(x) + sum_i sqrt(alpha_i) psi_i(x) theta_i, with theta_i standard normal.

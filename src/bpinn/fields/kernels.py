@@ -8,7 +8,7 @@ are Gauss-Legendre sums over both sides of the diagonal, where kernels have kink
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,16 @@ import numpy as np
 from numpy.polynomial import legendre
 
 from bpinn.errors import InputError
+from bpinn.registry import Registry, register
 
 Kernel = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class _Stationary:
+class Stationary:
     """A kernel of the distance: ``sd`` squared at zero, falling off over ``length``."""
 
+    registry: ClassVar[Registry] = Registry("kernel")
     length: float
     sd: float = 1.0
 
@@ -34,16 +36,18 @@ class _Stationary:
                 raise InputError(f"{type(self).__name__}: {name} must be a positive number, got {value!r}")
 
 
+@register("exponential")
 @dataclass(frozen=True)
-class Exponential(_Stationary):
+class Exponential(Stationary):
     """sd^2 exp(-|x - y| / length): the paper's kernel; rough, continuous functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
         return self.sd**2 * jnp.exp(-jnp.abs(x - y) / self.length)
 
 
+@register("matern32")
 @dataclass(frozen=True)
-class Matern32(_Stationary):
+class Matern32(Stationary):
     """The Matérn kernel of smoothness 3/2: once differentiable functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
@@ -51,8 +55,9 @@ class Matern32(_Stationary):
         return self.sd**2 * (1.0 + r) * jnp.exp(-r)
 
 
+@register("matern52")
 @dataclass(frozen=True)
-class Matern52(_Stationary):
+class Matern52(Stationary):
     """The Matérn kernel of smoothness 5/2: twice differentiable functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
@@ -60,8 +65,9 @@ class Matern52(_Stationary):
         return self.sd**2 * (1.0 + r + r**2 / 3.0) * jnp.exp(-r)
 
 
+@register("squared_exponential")
 @dataclass(frozen=True)
-class SquaredExponential(_Stationary):
+class SquaredExponential(Stationary):
     """sd^2 exp(-(x - y)^2 / (2 length^2)): smooth functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:

@@ -15,8 +15,10 @@ from bpinn.errors import InputError
 from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
 from bpinn.fields.base import Bounds, Field, Request, Wanted
 from bpinn.native import streams, usable
+from bpinn.registry import register
 
 
+@register("mlp")
 @dataclass(frozen=True)
 class MLP(Field):
     """A fully connected network with independent normal priors on weights and biases.

@@ -15,6 +15,7 @@ from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.posterior import Model
 from bpinn.problem import Problem
+from bpinn.registry import Registry
 
 
 class Record(NamedTuple):
@@ -99,6 +100,7 @@ class Stage(ABC):
 class Method(ABC):
     """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
 
+    registry: ClassVar[Registry] = Registry("method")
     # What the draws are: Markov "chains"; "particles" of populations; independent draws of an "approximation" with a
     # density; a spread that stands for uncertainty but is no posterior ("heuristic"); or a single solution ("point").
     estimate: ClassVar[str] = "chains"

@@ -13,8 +13,10 @@ from bpinn.methods.base import check_count, check_number
 from bpinn.methods.network import Network, mask
 from bpinn.posterior import Model
 from bpinn.problem import Problem
+from bpinn.registry import register
 
 
+@register("dropout")
 @dataclass(frozen=True, kw_only=True)
 class Dropout(Network):
     """Dropout: a network is trained with neurons left out at random, and draws leave out others.

@@ -19,6 +19,7 @@ from bpinn.methods.gaussian import Gaussian, scale_tril
 from bpinn.parameters import Parameters
 from bpinn.posterior import Model
 from bpinn.problem import Problem
+from bpinn.registry import register
 
 KINDS = ("coupling", "spline", "potential")
 DENSITIES = ("exact", "laplacian")
@@ -26,6 +27,7 @@ REACH = 5.0  # splines bend the real line between minus and plus so much; beyond
 FIRST_OUTPUT = 0.01  # of the conditioners' last layers, so that a flow starts near the identity
 
 
+@register("flow")
 @dataclass(frozen=True, kw_only=True)
 class Flow(Approximation):
     """A normalizing flow: standard normal draws carried by a trained bijection to the posterior.

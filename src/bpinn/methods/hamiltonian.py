@@ -92,7 +92,7 @@ class Hamiltonian(Stage):
         if self.settings.init == "anneal":
             # So much that the likelihood starts about as strong as the prior of all parameters together.
             # The constants of the noise are left out, so that it does not depend on units.
-            misfit = sum(jnp.sum(c) for c in data["constant"]) - begin.log_likelihood
+            misfit = model.saturated_log_likelihood(data) - begin.log_likelihood
             weight = jnp.nan_to_num(model.dim / (model.dim + jnp.maximum(misfit, 0.0)), nan=1e-12)
             weight = jnp.clip(weight, 1e-12, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(begin.z)

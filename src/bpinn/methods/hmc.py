@@ -10,8 +10,10 @@ from jax import Array
 
 from bpinn.methods.base import check_count, check_number
 from bpinn.methods.hamiltonian import FIRST_LENGTH, Sampler
+from bpinn.registry import register
 
 
+@register("hmc")
 @dataclass(frozen=True)
 class HMC(Sampler):
     """Hamiltonian Monte Carlo.

@@ -50,11 +50,12 @@ class Network(Trained):
 
     def misfit(self, model: Model, data: Any, z: Array) -> Array:
         if self.loss == "mse":
-            pairs = zip(model.predicted(z, data), data["values"], strict=True)
-            return sum((jnp.mean((p - values) ** 2) for p, values in pairs), start=jnp.zeros((), z.dtype))
+            groups = zip(model.groups, model.predicted(z, data), data["values"], strict=True)
+            residuals = [group.likelihood.residual(values, mean) for group, mean, values in groups]
+            return sum((jnp.mean(residual**2) for residual in residuals), start=jnp.zeros((), z.dtype))
         count = sum(len(values) for values in data["values"])
         # An inferred noise would shrink to nothing around a network that fits exactly; the prior holds it.
-        inferred = any(group.noise_name for group in model.likelihoods)
+        inferred = any(group.noise_name for group in model.groups)
         whole = model.log_likelihood if self.loss == "likelihood" and not inferred else model.log_density
         return -whole(z, data) / count
 

@@ -8,8 +8,10 @@ from jax import Array
 
 from bpinn.methods.base import check_count
 from bpinn.methods.hamiltonian import Sampler
+from bpinn.registry import register
 
 
+@register("nuts")
 @dataclass(frozen=True)
 class NUTS(Sampler):
     """The No-U-Turn sampler. Of networks its trees are as deep as they may be, and `HMC` is some times faster.

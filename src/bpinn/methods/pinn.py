@@ -11,6 +11,7 @@ from bpinn.methods.base import Record, Stage, check_count
 from bpinn.methods.network import Network
 from bpinn.methods.training import First, Fit, Sample
 from bpinn.posterior import Model
+from bpinn.registry import register
 
 FIRST_RATE = 1e-2  # of a fit that only looks for a start
 
@@ -57,6 +58,7 @@ class Polish(Stage):
         return state.best, ()
 
 
+@register("pinn")
 @dataclass(frozen=True, kw_only=True)
 class PINN(Network):
     """A physics-informed network: the parameters that fit the data best, and no error bars.

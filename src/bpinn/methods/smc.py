@@ -19,6 +19,7 @@ from bpinn.methods.base import Method, Record, Stage, check_count, check_number
 from bpinn.methods.hmc import HMC
 from bpinn.methods.start import prior_units
 from bpinn.posterior import Model
+from bpinn.registry import register
 
 FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
 BISECTIONS = 60
@@ -151,6 +152,7 @@ class Particles(Stage):
         return state
 
 
+@register("smc")
 @dataclass(frozen=True, kw_only=True)
 class SMC(Method):
     """Tempered sequential Monte Carlo, for equations with several solutions: it says how probable each of them is.

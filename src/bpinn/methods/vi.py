@@ -12,11 +12,13 @@ from bpinn.methods.base import check_choice, check_count
 from bpinn.methods.gaussian import Gaussian, Shape
 from bpinn.posterior import Model
 from bpinn.problem import Problem
+from bpinn.registry import register
 
 FAMILIES = ("mean-field", "low-rank", "full-rank")
 GRADIENTS = ("path", "total")
 
 
+@register("vi")
 @dataclass(frozen=True, kw_only=True)
 class VI(Approximation):
     """Variational inference: the Gaussian nearest to the posterior, in the sense of the evidence lower bound.

@@ -87,7 +87,8 @@ def view(
 
     places = {c: join([r.at[c] for r in groups]) for c in needed}
     values = join([r.values for r in groups])
-    sd = join([np.full(len(r.values), result.draws(r.noise_name).mean()) if r.noise_name else r.noise for r in groups])
+    scales = [result.draws(r.noise_name).mean() if r.noise_name else r.noise for r in groups]
+    sd = join([r.likelihood.error_bar(r.values, scale) for r, scale in zip(groups, scales, strict=True)])
     shown = np.ones(len(values), bool)
     for c in needed:  # within the plotted range, which is a single value for a fixed coordinate
         slack = 1e-6 * np.ptp(problem.domain[c])

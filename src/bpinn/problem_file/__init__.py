@@ -11,11 +11,11 @@ from bpinn.expressions import Expression, parse
 from bpinn.methods import Method
 from bpinn.problem import Problem
 from bpinn.problem_file.sensors import SensorReader
-from bpinn.problem_file.settings import METHODS, read_field, read_inference, read_prior
+from bpinn.problem_file.settings import read_field, read_inference, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
 from bpinn.quantities import Names, Partial
 
-METHOD_NAMES = tuple(METHODS)
+METHOD_NAMES = tuple(Method.registry)
 LARGEST = 2**20  # bytes of a problem file
 HIGHEST_ORDER = 8
 

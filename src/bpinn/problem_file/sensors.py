@@ -12,7 +12,7 @@ from bpinn.data_files import read_table
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
 from bpinn.problem import Sensors
-from bpinn.problem_file.settings import read_prior
+from bpinn.problem_file.settings import read_likelihood, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
 from bpinn.quantities import Periodic, Quantity
 
@@ -89,12 +89,20 @@ class SensorReader:
             noise = np.array([number(v, table.at("noise")) for v in stated])
         elif stated is not None:
             noise = stated
-        if noise is None:
+        said = "a name, or a table such as { kind = 'student_t', dof = 3 }"
+        given = table.take("likelihood", (str, dict), said, "normal")
+        dof = table.number("dof", None)
+        if dof is not None:
+            if given != "student_t":
+                raise InputError(f"{table.at('dof')}: belongs to likelihood = 'student_t'; leave it out")
+            given = {"kind": given, "dof": float(dof)}
+        likelihood = read_likelihood(given, table.at("likelihood"))
+        if not likelihood.has_scale and source is not None and stated is None:
+            noise = None  # a column of that name is of no use
+        if noise is None and likelihood.has_scale:
             column = ", or a column 'noise' in the data" if source else ""
             raise InputError(f"{table.at('noise')}: is missing; give the standard deviation of a reading{column}")
-        likelihood = table.choice("likelihood", ("normal", "student_t"), "normal")
-        dof = table.number("dof", 4.0)
-        return Sensors(quantity, at, values, noise, likelihood, float(dof))
+        return Sensors(quantity, at, values, noise, likelihood)
 
     def from_file(self, table: Table, source: str, quantity: Quantity) -> tuple[dict[str, np.ndarray], np.ndarray, Any]:
         renamed = Table(table.table("columns", {}), table.at("columns"))

@@ -1,16 +1,17 @@
 """What a problem file says of priors, surrogates and methods."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
-from bpinn import methods
 from bpinn.errors import InputError
 from bpinn.expressions import parse
 from bpinn.fields import Field
+from bpinn.fields.kernels import Stationary
+from bpinn.likelihoods import Likelihood
 from bpinn.methods import Method
 from bpinn.problem_file.toml_table import NEEDED, Table, finite, made, number, shown
 
@@ -32,13 +33,6 @@ PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
 }
 POSITIVE = {"sd", "log_sd", "rate", "shape", "scale", "a", "b", "dof"}
 OPTIONAL = {"truncated_normal": {"low", "high"}}
-KERNELS = {
-    "exponential": surrogates.Exponential,
-    "matern32": surrogates.Matern32,
-    "matern52": surrogates.Matern52,
-    "squared_exponential": surrogates.SquaredExponential,
-}
-METHODS = {name.lower(): getattr(methods, name) for name in ("HMC", "NUTS", "VI", "Flow", "SMC", "Dropout", "PINN")}
 
 
 def read_prior(table: Table) -> dist.Distribution:
@@ -60,7 +54,7 @@ def read_prior(table: Table) -> dist.Distribution:
 
 def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
     """A surrogate with its settings."""
-    kind = table.choice("surrogate", ("mlp", "kl"), "mlp")
+    kind = table.choice("surrogate", Field.registry, "mlp")
     common = {"positive": table.take("positive", (bool,), "true or false", False)}
     inputs = table.take("inputs", (list,), "a list of coordinates", None)
     if inputs is not None:
@@ -70,6 +64,8 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
         common["inputs"] = tuple(inputs)
     if kind == "kl":
         return _read_kl(table, common, domain)
+    if kind != "mlp":
+        return read_settings(table, Field.registry.named(kind), common)
     settings: dict[str, Any] = {}
     for key, kinds, wanted in (
         ("hidden", (list,), "a list of widths, such as [50, 50]"),
@@ -92,10 +88,8 @@ def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) ->
     kernels = []
     for i, inner in enumerate(given if isinstance(given, list) else [given]):
         part = Table(inner, table.at("kernel") + (f".{i}" if isinstance(given, list) else ""))
-        kind = part.choice("kind", KERNELS)
-        length, sd = part.number("length"), part.number("sd", 1.0)
+        kernels.append(read_settings(part, Stationary.registry.named(part.choice("kind", Stationary.registry)), {}))
         part.end()
-        kernels.append(made(KERNELS[kind], part.where, length=length, sd=sd))
     settings: dict[str, Any] = {"terms": table.take("terms", (int,), "a whole number", 20)}
     interval = table.take("interval", (list,), "two numbers [low, high], or one such pair for each input", None)
     if interval is not None:
@@ -115,9 +109,35 @@ def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) ->
     return made(surrogates.KarhunenLoeve, table.where, kernel=kernel, **common, **settings)
 
 
+def read_settings(table: Table, kind: Any, given: dict[str, Any]) -> Any:
+    """An object of a registered class: keys are its fields, but for those that are given already."""
+    settings = dict(given)
+    for f in fields(kind):
+        if not f.init or f.name in given:
+            continue
+        needed = f.default is MISSING and f.default_factory is MISSING
+        value = table.take(f.name, (int, float, str, bool, list, dict), "a setting", NEEDED if needed else None)
+        if isinstance(f.default, Likelihood) and value is not None:
+            value = read_likelihood(value, table.at(f.name))
+        if value is not None:
+            settings[f.name] = tuple(value) if isinstance(value, list) else value
+    return made(kind, table.where, **settings)
+
+
+def read_likelihood(value: Any, where: str) -> Likelihood:
+    """A likelihood: its name, or a table with its ``kind`` and parameters."""
+    if isinstance(value, str):
+        name = Table({where: value}, "").choice(where, Likelihood.registry)
+        return read_settings(Table({}, where), Likelihood.registry.named(name), {})
+    table = Table(value, where)
+    found = read_settings(table, Likelihood.registry.named(table.choice("kind", Likelihood.registry)), {})
+    table.end()
+    return found
+
+
 def read_inference(table: Table) -> tuple[Method, int, int | None]:
     """The method with its settings, the seed and the number of chains."""
-    kind = METHODS[table.choice("method", METHODS, "hmc")]
+    kind: Any = Method.registry.named(table.choice("method", Method.registry, "hmc"))
     seed = table.take("seed", (int,), "a whole number", 0)
     if not 0 <= seed < 2**32:
         raise InputError(f"{table.at('seed')}: expected a whole number from 0 to 2**32 - 1, got {seed}")

@@ -94,19 +94,20 @@ def sensors(problem: Problem, sources: Mapping[str, str]) -> list[dict[str, Any]
     rows = []
     for readings in problem.readings:
         stated = problem.sensors[readings.name]
-        if readings.noise is None:
+        if readings.noise_name is not None:
             noise = f"inferred ({readings.noise_name})"
+        elif readings.noise is None:
+            noise = ""
         else:
             low, high = readings.noise.min(), readings.noise.max()
             noise = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-        tails = "" if readings.likelihood == "normal" else f", Student t with {readings.dof:g} degrees of freedom"
         rows.append(
             {
                 "name": readings.name,
                 "quantity": label(stated.quantity),
                 "count": len(readings.values),
                 "range": _range(readings.values),
-                "noise": noise + tails,
+                "noise": ", ".join(part for part in (noise, readings.likelihood.describe()) if part),
                 "source": sources.get(readings.name, ""),
             }
         )

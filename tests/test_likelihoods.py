@@ -1,0 +1,229 @@
+"""Laws that every likelihood obeys, tested from one table; then what is particular to each."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import bpinn as bp
+from bpinn import likelihoods
+from bpinn.likelihoods import Likelihood
+from bpinn.problem_file import read_problem
+
+
+@dataclass
+class Case:
+    """A likelihood at one prediction and scale, and the values that readings can have."""
+
+    law: Likelihood
+    prediction: float = 1.3
+    scale: float | None = 0.4
+    low: float = -np.inf
+    high: float = np.inf
+    values: np.ndarray | None = None  # those that have a probability
+    finite_variance: bool = True
+    file: str = ""  # how a problem file writes it
+    exact: object = None  # the same law in SciPy
+
+    def log_prob(self, value):
+        value = np.asarray(value, float)
+        return np.asarray(self.law.log_prob(value, np.full(value.shape, self.prediction), self.at(value)))
+
+    def at(self, value):
+        return None if self.scale is None else np.full(np.shape(value), self.scale)
+
+    def expectation(self, function):
+        """Of a function of the reading, by sums over values with a probability and quadrature elsewhere."""
+        total = 0.0
+        if self.values is not None:
+            total += np.sum(np.exp(self.log_prob(self.values)) * function(self.values))
+        if self.low < self.high:
+            one = lambda v: np.exp(self.log_prob(np.array([v])))[0] * function(np.array([v]))[0]
+            middle = np.clip(self.prediction, self.low, self.high)
+            for a, b in ((self.low, middle), (middle, self.high)):
+                total += integrate.quad(one, a, b, limit=400)[0] if a < b else 0.0
+        return total
+
+
+CASES = {
+    "normal": Case(likelihoods.Normal(), file='"normal"', exact=stats.norm(1.3, 0.4)),
+    "student_t": Case(
+        likelihoods.StudentT(dof=5.0), file='{ kind = "student_t", dof = 5.0 }', exact=stats.t(5.0, 1.3, 0.4)
+    ),
+    "student_t without variance": Case(
+        likelihoods.StudentT(dof=1.5), finite_variance=False, file='{ kind = "student_t", dof = 1.5 }',
+        exact=stats.t(1.5, 1.3, 0.4),
+    ),
+}  # fmt: skip
+NAMES = list(CASES)
+
+
+def readings(case, count, seed=0):
+    return case.law.sample(np.random.default_rng(seed), np.full(count, case.prediction), case.at(np.zeros(count)))
+
+
+def test_every_registered_likelihood_is_in_the_table():
+    assert {type(case.law) for case in CASES.values()} >= {Likelihood.registry.named(n) for n in BUILT_IN}
+
+
+BUILT_IN = [name for name in Likelihood.registry if Likelihood.registry.named(name).__module__.startswith("bpinn.")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_probabilities_add_up_to_one(name):
+    assert CASES[name].expectation(np.ones_like) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_the_law_it_says(name):
+    case = CASES[name]
+    if case.exact is None:
+        pytest.skip("no closed form elsewhere")
+    values = np.unique(readings(case, 50))
+    density = case.exact.logpmf if case.values is not None else case.exact.logpdf
+    np.testing.assert_allclose(case.log_prob(values), density(values), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(cdf(case, values), case.exact.cdf(values), rtol=1e-9)
+
+
+def cdf(case, values, below=False):
+    function = case.law.cdf_below if below else case.law.cdf
+    return function(values, np.full(values.shape, case.prediction), case.at(values))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_distribution_is_that_of_the_density(name):
+    case = CASES[name]
+    for value in np.quantile(readings(case, 200), [0.1, 0.5, 0.9], method="nearest"):
+        parts = Case(case.law, case.prediction, case.scale, case.low, min(case.high, value))
+        if case.values is not None:
+            parts.values = case.values[case.values <= value]
+        expected = parts.expectation(np.ones_like)
+        assert cdf(case, np.array([value]))[0] == pytest.approx(expected, abs=1e-6)
+        mass = 0.0 if case.values is None else np.exp(case.log_prob(case.values))[case.values == value].sum()
+        assert cdf(case, np.array([value]), below=True)[0] == pytest.approx(expected - mass, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_new_readings_follow_it(name):
+    """Randomised normal scores of its own readings are standard normal (Kolmogorov and Smirnov)."""
+    case, count = CASES[name], 20_000
+    values = readings(case, count)
+    mean = np.full(count, case.prediction)
+    scores = case.law.normal_score(values, mean, case.at(values), np.random.default_rng(1))
+    assert stats.kstest(scores, "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mean_and_sd_are_those_of_the_density(name):
+    case = CASES[name]
+    prediction, scale = np.array([case.prediction]), case.at(np.zeros(1))
+    if not case.finite_variance:
+        assert case.law.sd(prediction, scale) == np.inf
+        return
+    mean = case.expectation(lambda v: v)
+    assert case.law.mean(prediction, scale)[0] == pytest.approx(mean, rel=1e-5)
+    variance = case.expectation(lambda v: (v - mean) ** 2)
+    assert np.ravel(case.law.sd(prediction, scale))[0] == pytest.approx(np.sqrt(variance), rel=1e-5)
+
+
+def score(case, value):
+    """Derivative of the log probability by the prediction."""
+    with jax.enable_x64(True):
+        value = jnp.asarray(value)
+        one = lambda p: jnp.sum(
+            case.law.log_prob(value, p, None if case.scale is None else jnp.asarray(case.at(value)))
+        )
+        return np.asarray(jax.grad(one)(jnp.full(value.shape, case.prediction)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_information_is_the_variance_of_the_score(name):
+    case = CASES[name]
+    information = np.ravel(case.law.information(np.array([case.prediction]), case.at(np.zeros(1))))[0]
+    assert case.expectation(lambda v: score(case, v)) == pytest.approx(0.0, abs=1e-5)
+    assert information == pytest.approx(case.expectation(lambda v: score(case, v) ** 2), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_working_response_pulls_as_the_reading_does(name, x64):
+    case = CASES[name]
+    values = readings(case, 20)
+    prediction, scale = jnp.full(20, case.prediction), None if case.scale is None else jnp.full(20, case.scale)
+    response = case.law.response(jnp.asarray(values), prediction, scale)
+    pull = case.law.information(prediction, scale) * (response - prediction)
+    np.testing.assert_allclose(pull, score(case, values), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("inferred", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_prepared_form_is_the_same_density(name, inferred, x64):
+    case = CASES[name]
+    values = readings(case, 20)
+    scale = case.at(values)
+    if inferred and scale is None:
+        pytest.skip("it has no scale")
+    prepared = jax.tree.map(jnp.asarray, case.law.prepare(values, None if inferred else scale))
+    prediction = jnp.full(20, case.prediction)
+    found = case.law.log_prob_of(prepared, prediction, jnp.asarray(case.scale) if inferred else None)
+    np.testing.assert_allclose(found, case.log_prob(values), rtol=1e-6, atol=1e-7)
+    # what annealing starts from is an upper bound
+    most = prepared["constant"] - (np.log(case.scale) if inferred else 0.0)
+    assert np.all(most >= case.log_prob(values) - 1e-9)
+
+
+def problem_of(case, count=12):
+    at = {"x": np.linspace(0.0, 1.0, count)}
+    sensors = bp.Sensors("u", at, readings(case, count), case.scale, likelihood=case.law)
+    return bp.Problem(
+        domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=(4,), positive=True)}, sensors={"u": sensors}
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_with_it_are_saved_loaded_and_reported(name, tmp_path, prior_result):
+    case = CASES[name]
+    result = prior_result(problem_of(case), draws=30)
+    result.save(tmp_path / "result.npz")
+    loaded = bp.load(tmp_path / "result.npz")
+    assert loaded.problem.readings[0].likelihood == case.law
+    z = result.z[0, 0]
+    assert bp.Posterior(loaded.problem).log_density(z) == bp.Posterior(result.problem).log_density(z)
+    assert np.isfinite(bp.Posterior(result.problem).log_density(z))
+    page = bp.report.write(result, tmp_path / "report").read_text()
+    assert case.law.describe() in page
+    check = bp.predictive.check(result)
+    assert np.all((check.groups[0].p >= 0) & (check.groups[0].p <= 1))
+    assert result.predict("u", {"x": [0.5]}, noise=True).draws.shape == (1, 30, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_problem_files_have_it(name, tmp_path):
+    case = CASES[name]
+    values = ", ".join(repr(float(v)) for v in readings(case, 3))
+    noise = "" if case.scale is None else f"noise = {case.scale}"
+    (tmp_path / "problem.toml").write_text(f"""
+[domain]
+x = [0.0, 1.0]
+[fields.u]
+hidden = [4]
+positive = true
+[[sensors]]
+quantity = "u"
+at = {{ x = [0.0, 0.5, 1.0] }}
+values = [{values}]
+{noise}
+likelihood = {case.file}
+""")
+    assert read_problem(tmp_path / "problem.toml").problem.readings[0].likelihood == case.law
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_readings_can_be_simulated_from_the_prior(name):
+    case = CASES[name]
+    simulated, truth = bp.calibration.simulate(problem_of(case), 3)
+    assert simulated.readings[0].likelihood == case.law
+    assert np.all(np.isfinite(simulated.readings[0].values))
+    assert np.all(np.isfinite(truth))
