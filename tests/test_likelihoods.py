@@ -61,6 +61,10 @@ CASES = {
     "lognormal": Case(
         likelihoods.LogNormal(), low=0.0, file='"lognormal"', exact=stats.lognorm(0.4, scale=1.3),
     ),
+    "poisson": Case(
+        likelihoods.Poisson(), 2.6, None, low=0.0, high=0.0, values=np.arange(60.0), file='"poisson"',
+        exact=stats.poisson(2.6),
+    ),
 }  # fmt: skip
 NAMES = list(CASES)
 
@@ -270,3 +274,33 @@ def test_the_posterior_under_multiplicative_noise():
 def test_multiplicative_noise_wants_positive_readings(value):
     with pytest.raises(bp.InputError, match=r"sensors 'u': LogNormal readings are positive, got .*Censored"):
         bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}, {"u": bp.Sensors("u", {"x": [0.1]}, [value], 0.1, "lognormal")})
+
+
+def test_the_posterior_of_a_rate():
+    """Conjugate: a gamma prior and counts make a gamma posterior."""
+    values = np.array([3.0, 0.0, 2.0, 4.0, 1.0])
+    result = level(likelihoods.Poisson(), values, prior=dist.Gamma(2.0, 1.0))
+    exact = stats.gamma(2.0 + values.sum(), scale=1 / (1.0 + len(values)))
+    row = result.summary().loc["m"]
+    assert abs(row["mean"] - exact.mean()) < 4 * exact.std() / np.sqrt(row["ess"])
+    assert abs(row["sd"] / exact.std() - 1) < 4 / np.sqrt(row["ess"])
+
+
+@pytest.mark.parametrize(
+    ("values", "noise", "words"),
+    [
+        ([1.5], None, r"sensors 'u': Poisson readings are counts, whole numbers from 0, got 1.5"),
+        ([-1.0], None, r"got -1; give counts"),
+        ([1.0], 0.1, r"sensors 'u': noise: Poisson readings have no noise to state; leave it out"),
+    ],
+)
+def test_counts_are_whole_and_have_no_noise(values, noise, words):
+    with pytest.raises(bp.InputError, match=words):
+        bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}, {"u": bp.Sensors("u", {"x": [0.1]}, values, noise, "poisson")})
+
+
+def test_a_prior_that_predicts_negative_counts_is_named():
+    sensors = bp.Sensors("u", {"x": np.linspace(0, 1, 9)}, np.ones(9), likelihood="poisson")
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": sensors})
+    with pytest.raises(bp.InputError, match=r"sensors 'u': the prior predicts .* Poisson .* positive=True"):
+        bp.calibration.simulate(problem, 0)
