@@ -65,6 +65,14 @@ CASES = {
         likelihoods.Poisson(), 2.6, None, low=0.0, high=0.0, values=np.arange(60.0), file='"poisson"',
         exact=stats.poisson(2.6),
     ),
+    "negative_binomial": Case(
+        likelihoods.NegativeBinomial(), 2.6, 0.4, low=0.0, high=0.0, values=np.arange(200.0),
+        file='"negative_binomial"', exact=stats.nbinom(1 / 0.16, 1 / (1 + 0.16 * 2.6)),
+    ),
+    "negative_binomial, nearly Poisson": Case(
+        likelihoods.NegativeBinomial(), 40.0, 0.01, low=0.0, high=0.0, values=np.arange(200.0),
+        file='"negative_binomial"', exact=stats.nbinom(1e4, 1 / (1 + 1e-4 * 40.0)),
+    ),
 }  # fmt: skip
 NAMES = list(CASES)
 
@@ -303,4 +311,15 @@ def test_a_prior_that_predicts_negative_counts_is_named():
     sensors = bp.Sensors("u", {"x": np.linspace(0, 1, 9)}, np.ones(9), likelihood="poisson")
     problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": sensors})
     with pytest.raises(bp.InputError, match=r"sensors 'u': the prior predicts .* Poisson .* positive=True"):
-        bp.calibration.simulate(problem, 0)
+        bp.calibration.simulate(problem, 3)
+
+
+@pytest.mark.parametrize("scale", [0.003, 0.1, 2.0])
+def test_counts_with_little_scatter_keep_their_digits(scale):
+    """In single precision; the sum of two log gammas would be off by whole units."""
+    law, values = likelihoods.NegativeBinomial(), np.array([0.0, 3.0, 80.0, 400.0])
+    exact = law.log_prob(values, np.full(4, 60.0), np.full(4, scale))
+    inferred = law.log_prob(jnp.float32(values), jnp.full(4, 60.0, jnp.float32), jnp.full(4, scale, jnp.float32))
+    np.testing.assert_allclose(inferred, exact, rtol=2e-5, atol=2e-2)
+    prepared = jax.tree.map(jnp.float32, law.prepare(values, np.full(4, scale)))
+    np.testing.assert_allclose(law.log_prob_of(prepared, jnp.full(4, 60.0), None), exact, rtol=1e-5, atol=1e-2)

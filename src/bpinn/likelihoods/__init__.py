@@ -8,6 +8,7 @@ from bpinn.likelihoods.base import LocationScale as LocationScale
 from bpinn.likelihoods.base import namespace as namespace
 from bpinn.likelihoods.base import special as special
 from bpinn.likelihoods.log_normal import LogNormal as LogNormal
+from bpinn.likelihoods.negative_binomial import NegativeBinomial as NegativeBinomial
 from bpinn.likelihoods.normal import Normal as Normal
 from bpinn.likelihoods.poisson import Poisson as Poisson
 from bpinn.likelihoods.student_t import StudentT as StudentT
