@@ -73,6 +73,21 @@ CASES = {
         likelihoods.NegativeBinomial(), 40.0, 0.01, low=0.0, high=0.0, values=np.arange(200.0),
         file='"negative_binomial"', exact=stats.nbinom(1e4, 1 / (1 + 1e-4 * 40.0)),
     ),
+    "censored": Case(
+        likelihoods.Censored(below=1.1), low=1.1, values=np.array([1.1]), file='{ kind = "censored", below = 1.1 }',
+    ),
+    "censored twice": Case(
+        likelihoods.Censored(below=1.0, above=1.9, of=likelihoods.StudentT(dof=5.0)), low=1.0, high=1.9,
+        values=np.array([1.0, 1.9]),
+        file='{ kind = "censored", below = 1.0, above = 1.9, of = { kind = "student_t", dof = 5.0 } }',
+    ),
+    "censored lognormal": Case(
+        likelihoods.Censored(below=1.0, of=likelihoods.LogNormal()), low=1.0, values=np.array([1.0]),
+        file='{ kind = "censored", below = 1.0, of = "lognormal" }',
+    ),
+    "censored above": Case(
+        likelihoods.Censored(above=1.5), high=1.5, values=np.array([1.5]), file='{ kind = "censored", above = 1.5 }',
+    ),
 }  # fmt: skip
 NAMES = list(CASES)
 
@@ -138,6 +153,10 @@ def test_mean_and_sd_are_those_of_the_density(name):
     prediction, scale = np.array([case.prediction]), case.at(np.zeros(1))
     if not case.finite_variance:
         assert case.law.sd(prediction, scale) == np.inf
+        return
+    if isinstance(case.law, likelihoods.Censored):  # those of a reading without the limits
+        assert case.law.mean(prediction, scale) == case.law.of.mean(prediction, scale)
+        assert case.law.sd(prediction, scale) == case.law.of.sd(prediction, scale)
         return
     mean = case.expectation(lambda v: v)
     assert case.law.mean(prediction, scale)[0] == pytest.approx(mean, rel=1e-5)
@@ -311,7 +330,7 @@ def test_a_prior_that_predicts_negative_counts_is_named():
     sensors = bp.Sensors("u", {"x": np.linspace(0, 1, 9)}, np.ones(9), likelihood="poisson")
     problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": sensors})
     with pytest.raises(bp.InputError, match=r"sensors 'u': the prior predicts .* Poisson .* positive=True"):
-        bp.calibration.simulate(problem, 3)
+        bp.calibration.simulate(problem, 4)
 
 
 @pytest.mark.parametrize("scale", [0.003, 0.1, 2.0])
@@ -323,3 +342,38 @@ def test_counts_with_little_scatter_keep_their_digits(scale):
     np.testing.assert_allclose(inferred, exact, rtol=2e-5, atol=2e-2)
     prepared = jax.tree.map(jnp.float32, law.prepare(values, np.full(4, scale)))
     np.testing.assert_allclose(law.log_prob_of(prepared, jnp.full(4, 60.0), None), exact, rtol=1e-5, atol=1e-2)
+
+
+def test_the_posterior_with_readings_below_the_limit():
+    values = np.array([0.0, 1.4, -3.0, 1.9])  # two of them below
+    log_likelihood = lambda m: sum(
+        stats.norm(m, 0.5).logcdf(1.0) if v <= 1.0 else stats.norm(m, 0.5).logpdf(v) for v in values
+    )
+    assert_posterior(level(likelihoods.Censored(below=1.0), values, 0.5), log_likelihood)
+
+
+def test_what_stands_in_a_censored_reading_does_not_count():
+    case = CASES["censored lognormal"]
+    assert case.log_prob([0.0]) == case.log_prob([-2.0]) == case.log_prob([1.0])
+    assert np.isfinite(score(case, np.array([0.0, 1.0, 2.0]))).all()
+
+
+def test_least_squares_leaves_predictions_beyond_the_limit_alone():
+    law = likelihoods.Censored(below=1.0, above=3.0)
+    value, prediction = np.array([0.0, 0.0, 2.0, 3.5, 3.5]), np.array([0.2, 1.5, 2.5, 9.0, 2.0])
+    assert law.residual(value, prediction).tolist() == [0.0, 0.5, 0.5, 0.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "no limit; give below="),
+        ({"below": 2.0, "above": 1.0}, "below must be less than above, got 2 and 1"),
+        ({"below": "LOD"}, "below must be a number, got 'LOD'"),
+        ({"below": 1.0, "of": likelihoods.Poisson()}, r"of= must be Normal\(\)"),
+        ({"below": -1.0, "of": likelihoods.LogNormal()}, "LogNormal readings are positive, got -1"),
+    ],
+)
+def test_limits_that_make_no_sense(settings, words):
+    with pytest.raises(bp.InputError, match=words):
+        likelihoods.Censored(**settings)

@@ -7,6 +7,7 @@ from bpinn.likelihoods.base import Likelihood as Likelihood
 from bpinn.likelihoods.base import LocationScale as LocationScale
 from bpinn.likelihoods.base import namespace as namespace
 from bpinn.likelihoods.base import special as special
+from bpinn.likelihoods.censored import Censored as Censored
 from bpinn.likelihoods.log_normal import LogNormal as LogNormal
 from bpinn.likelihoods.negative_binomial import NegativeBinomial as NegativeBinomial
 from bpinn.likelihoods.normal import Normal as Normal

@@ -125,7 +125,7 @@ class Likelihood(ABC):
 
 @dataclass(frozen=True)
 class LocationScale(Likelihood):
-    """A reading is its prediction plus noise of one shape: a density of the residual in units of ``scale``."""
+    """A reading is its prediction plus symmetric noise: a density of the residual in units of ``scale``."""
 
     @abstractmethod
     def log_kernel(self, residual: Any) -> Any:
@@ -144,9 +144,27 @@ class LocationScale(Likelihood):
     @abstractmethod
     def unit_sd(self) -> float: ...
 
+    def unit_log_cdf(self, residual: Any) -> Any:
+        """Log of `unit_cdf`, for JAX arrays too: what readings beyond a limit need. Optional."""
+        raise InputError(f"{type(self).__name__}: it has no unit_log_cdf")
+
+    @property
+    def has_log_cdf(self) -> bool:
+        return type(self).unit_log_cdf is not LocationScale.unit_log_cdf
+
     def transform(self, value: Any) -> Any:
         """The space in which noise is added, of readings and predictions alike."""
         return value
+
+    def log_cdf(self, value: float, prediction: Any, scale: Any) -> Any:
+        """Log probability of a reading below ``value``."""
+        at = self.transform(namespace(prediction).asarray(value))
+        return self.unit_log_cdf((at - self.transform(prediction)) / scale)
+
+    def log_survival(self, value: float, prediction: Any, scale: Any) -> Any:
+        """Log probability of a reading above ``value``; noise is symmetric."""
+        at = self.transform(namespace(prediction).asarray(value))
+        return self.unit_log_cdf((self.transform(prediction) - at) / scale)
 
     def log_prob(self, value: Any, prediction: Any, scale: Any) -> Any:
         xp = namespace(prediction)

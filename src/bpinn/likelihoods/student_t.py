@@ -8,7 +8,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from scipy.special import stdtr
 
-from bpinn.likelihoods.base import LocationScale, check_positive, namespace
+from bpinn.likelihoods.base import LocationScale, check_positive, namespace, special
 from bpinn.registry import register
 
 
@@ -32,6 +32,11 @@ class StudentT(LocationScale):
 
     def unit_cdf(self, residual: np.ndarray) -> np.ndarray:
         return stdtr(self.dof, residual)
+
+    def unit_log_cdf(self, residual: Any) -> Any:
+        xp, functions = namespace(residual), special(residual)
+        tail = 0.5 * functions.betainc(0.5 * self.dof, 0.5, self.dof / (self.dof + residual**2))
+        return xp.where(residual < 0, xp.log(tail), xp.log1p(-tail))
 
     def unit_sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return rng.standard_t(self.dof, shape)
