@@ -12,7 +12,7 @@ import numpy as np
 
 import bpinn as bp
 from bpinn.convergence import ess_of
-from bpinn.posterior import equations_among
+from bpinn.monitor import Monitor
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
             rows = []
             for seed in range(given.seeds):
                 problem = bp.paper.inverse_reaction_1d(noise=noise, seed=seed).problem
-                equations = equations_among(problem)
+                equations = Monitor(problem).is_equation
                 result = bp.infer(problem, bp.HMC(step_jitter=jitter, num_draws=600), seed=seed, progress=False)
                 ess = 1e5 * ess_of(result.functionals) / result.stats["gradients"].sum()
                 rows.append((ess[~equations].min(), ess[equations].min(), result.stats["acceptance"].mean()))

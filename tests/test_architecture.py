@@ -9,8 +9,8 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
-    "fields.karhunen_loeve", "fields", "checks", "quantities", "problem",
-    "evaluation", "parameters", "quantity_at", "posterior", "prediction", "prior", "reference",
+    "fields.karhunen_loeve", "fields", "checks", "quantities", "measurements", "problem",
+    "evaluation", "parameters", "quantity_at", "monitor", "posterior", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",

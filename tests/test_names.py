@@ -3,7 +3,8 @@
 import pytest
 
 from bpinn.errors import InputError
-from bpinn.quantities import Coordinate, Names, Partial, Periodic, Unknown
+from bpinn.measurements import Periodic, terms_of
+from bpinn.quantities import Coordinate, Names, Partial, Unknown
 
 UNIT = (0.0, 1.0)
 
@@ -84,7 +85,7 @@ def test_equations_and_their_coordinates(names):
     assert names.coordinates_of(names.equation(lambda lam: lam, "here")) == ()
 
 
-def test_periodic_has_two_legs(names):
-    high, low = names.legs(Periodic("u_x", along="x"), "here")
+def test_periodic_has_two_terms(names):
+    high, low = terms_of(Periodic("u_x", along="x"), names, "here")
     assert (high.sign, high.fixed) == (1.0, (("x", 1.0),))
     assert (low.sign, low.fixed) == (-1.0, (("x", 0.0),))

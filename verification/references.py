@@ -28,7 +28,7 @@ from scipy.stats import norm
 import bpinn as bp
 from bpinn.convergence import ess_of, rhat_of
 from bpinn.engine import COMPILER_OPTIONS
-from bpinn.posterior import equations_among
+from bpinn.monitor import Monitor
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
@@ -61,7 +61,7 @@ def fingerprint(problem: bp.Problem) -> float:
 
 
 def watched(problem: bp.Problem) -> np.ndarray:
-    return ~equations_among(problem)
+    return ~Monitor(problem).is_equation
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:

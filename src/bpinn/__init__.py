@@ -7,11 +7,11 @@ from bpinn import calibration, likelihoods, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
+from bpinn.measurements import Average, Difference, Integral, Periodic
 from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, Method
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
-from bpinn.quantities import Periodic
 from bpinn.registry import register
 from bpinn.result import Result
 from bpinn.run_folder.runs import load
@@ -26,11 +26,14 @@ __all__ = [
     "PINN",
     "SMC",
     "VI",
+    "Average",
     "BpinnWarning",
+    "Difference",
     "Dropout",
     "Exponential",
     "Flow",
     "InputError",
+    "Integral",
     "KarhunenLoeve",
     "Matern32",
     "Matern52",

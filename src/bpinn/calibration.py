@@ -25,7 +25,8 @@ from bpinn.checks import is_whole
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
 from bpinn.methods import HMC, Method
-from bpinn.posterior import Model, Posterior, monitored, scalar_labels
+from bpinn.monitor import Monitor
+from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 from bpinn.result import Result
 from bpinn.run_folder.files import only_one, read_arrays, write_file
@@ -217,7 +218,8 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     posterior = Posterior(problem)
     z = posterior.sample_prior(jax.random.key(seed), 1)[0]
     rng = np.random.default_rng([seed, 1])
-    scalars = dict(zip(scalar_labels(problem), _scalars(posterior, z), strict=True))
+    values = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
+    scalars = dict(zip(posterior.monitor.number_names, posterior.monitor.numbers_of(values), strict=True))
     sensors = {}
     for readings, exact in zip(problem.readings, posterior.model.predicted(z, posterior.data), strict=True):
         scale: Any = scalars[readings.noise_name] if readings.noise_name else readings.noise
@@ -233,11 +235,6 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         noise = stated.noise if readings.noise is None else readings.noise
         sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)
     return Problem(problem.domain, problem.fields, sensors, problem.unknowns), np.asarray(z)
-
-
-def _scalars(posterior: Posterior, z: jax.Array) -> np.ndarray:
-    values: np.ndarray = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
-    return values[len(values) - len(scalar_labels(posterior.problem)) :]
 
 
 def sbc(
@@ -293,7 +290,7 @@ def sbc(
 
 
 def _names(problem: Problem) -> tuple[str, ...]:
-    return (*(label for w in monitored(problem) for label in w.labels()), *scalar_labels(problem), LIKELIHOOD)
+    return (*Monitor(problem).names, LIKELIHOOD)
 
 
 def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:

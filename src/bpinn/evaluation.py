@@ -1,4 +1,4 @@
-"""Evaluate many equations at many points: the one place where fields meet equations.
+"""Evaluate many quantities at many points: the one place where fields meet equations, and where terms are summed.
 
 An `Evaluation` is static: which equations, at how many points. What changes with the data is a
 tree of arrays from `prepare`. Sensors, monitored quantities and predictions are all evaluations.
@@ -19,8 +19,9 @@ from jax.extend.linear_util import WrappedFun
 
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
+from bpinn.measurements import Placed
 from bpinn.problem import Problem
-from bpinn.quantities import Coordinate, Equation, Partial, Reference, Unknown, trace_equation
+from bpinn.quantities import Coordinate, Partial, Reference, Unknown, trace_equation
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,21 +71,27 @@ def _fingerprint(part: Any, digest: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Equations at points, for fields with given bounds."""
+    """Quantities at points, for fields with given bounds: a task for each of their terms."""
 
     fields: tuple[tuple[str, Field, Bounds, tuple[str, ...]], ...]
     tasks: tuple[Task, ...]
+    sums: tuple[tuple[tuple[float, int], ...], ...]  # sign and width of each term of each quantity
 
     @classmethod
-    def of(cls, problem: Problem, equations: Sequence[tuple[Equation, int]], where: str) -> "Evaluation":
+    def of(cls, problem: Problem, quantities: Sequence[tuple[Placed, int]], where: str) -> "Evaluation":
+        """Each quantity with the number of its points that are evaluated at once."""
         shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
         fields = tuple((n, f, problem.bounds(n), problem.inputs(n)) for n, f in problem.fields.items())
-        tasks = tuple(Task(e.references, count, trace_equation(e, count, shapes, where)) for e, count in equations)
-        return cls(fields, tasks)
+        tasks = tuple(
+            Task(t.equation.references, n * t.width, trace_equation(t.equation, n * t.width, shapes, where))
+            for quantity, n in quantities
+            for t in quantity.terms
+        )
+        return cls(fields, tasks, tuple(tuple((t.sign, t.width) for t in q.terms) for q, _ in quantities))
 
     @cached_property
     def key(self) -> tuple:
-        return self.fields, tuple(task.key for task in self.tasks)
+        return self.fields, tuple(task.key for task in self.tasks), self.sums
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -107,8 +114,11 @@ class Evaluation:
                 requests[name] = (tuple(users), tuple(wanted))
         return requests
 
-    def prepare(self, at: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
-        """Arrays for these positions, one mapping for each task."""
+    def prepare(self, quantities: Sequence[Placed], rows: Sequence[np.ndarray] | None = None) -> dict[str, Any]:
+        """Arrays for these of each quantity's points, all of them unless said."""
+        rows = [quantity.rows for quantity in quantities] if rows is None else rows
+        at = [points for q, r in zip(quantities, rows, strict=True) for points in q.points(r)]
+        weights = [w for q, r in zip(quantities, rows, strict=True) for w in q.weights(r)]
         prepared: dict[str, Any] = {}
         for name, field, bounds, inputs in self.fields:
             if name in self._requests:
@@ -119,12 +129,13 @@ class Evaluation:
             {r.name: jnp.asarray(at[i][r.name], dtype=float) for r in task.references if isinstance(r, Coordinate)}
             for i, task in enumerate(self.tasks)
         ]
-        return {"fields": prepared, "coordinates": coordinates}
+        as_arrays = [None if w is None else jnp.asarray(w, dtype=float) for w in weights]
+        return {"fields": prepared, "coordinates": coordinates, "weights": as_arrays}
 
     def __call__(
         self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any, native: bool = False
     ) -> list[Array]:
-        """The value of each task, an array over its points."""
+        """The value of each quantity, an array over its points."""
         streams: list[dict] = [{} for _ in self.tasks]
         for name, field, bounds, _ in self.fields:
             if name not in self._requests:
@@ -142,4 +153,18 @@ class Evaluation:
                 return unknowns[reference.name]
             return prepared["coordinates"][i][reference.name]
 
-        return [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
+        terms = [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
+        return self._summed(terms, prepared["weights"])
+
+    def _summed(self, values: Sequence[Array], weights: Sequence[Array | None]) -> list[Array]:
+        terms = iter(zip(values, weights, strict=True))
+        found = []
+        for parts in self.sums:
+            total: Any = 0
+            for sign, width in parts:
+                value, weight = next(terms)
+                if weight is not None:
+                    value = jnp.sum(value.reshape(-1, width) * weight, axis=1)
+                total = total + sign * value
+            found.append(total)
+        return found

@@ -70,7 +70,7 @@ class Parameters:
         self.fields: tuple[tuple[str, Field, Bounds], ...] = tuple(
             (name, field, problem.bounds(name)) for name, field in problem.fields.items()
         )
-        priors = {**problem.unknowns, **problem.noise_priors}
+        priors = problem.scalars
         self.scalars = tuple(Scalar.of(name, prior) for name, prior in priors.items())
         sizes = [f.size(b) for _, f, b in self.fields] + [s.size for s in self.scalars]
         names = [name for name, *_ in self.fields] + [s.name for s in self.scalars]

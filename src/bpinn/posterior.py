@@ -14,20 +14,17 @@ from jax import Array
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
 from bpinn.likelihoods import Likelihood
+from bpinn.measurements import Quantity, label
+from bpinn.monitor import Monitor
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem
-from bpinn.quantities import Equation, Leg, Quantity, label
 from bpinn.quantity_at import QuantityAt
-
-MONITORED_POINTS = {1: 11}
-MONITORED_POINTS_OTHERWISE = 25
 
 
 @dataclass(frozen=True)
 class Group:
     """Static facts of one group of readings."""
 
-    tasks: tuple[tuple[int, float], ...]
     likelihood: Likelihood
     noise_name: str | None
 
@@ -39,28 +36,13 @@ class Model:
     are equal when they compute the same thing, whatever the names of the functions they came from.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, monitor: Monitor):
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
-        tasks: list[tuple[Equation, int]] = []
-        self.groups: list[Group] = []
-        for readings in problem.readings:
-            start = len(tasks)
-            tasks += [(leg.equation, len(readings.values)) for leg in readings.legs]
-            signs = tuple((start + i, leg.sign) for i, leg in enumerate(readings.legs))
-            self.groups.append(Group(signs, readings.likelihood, readings.noise_name))
-        self.sensors = Evaluation.of(problem, tasks, "sensors")
-        watched = monitored(problem)
-        self.watched_signs = tuple(tuple(leg.sign for leg in w.legs) for w in watched)
-        legs = [(leg.equation, w.count) for w in watched for leg in w.legs]
-        self.monitor = Evaluation.of(problem, legs, "monitor")
-        self.key = (
-            self.sensors.key,
-            self.monitor.key,
-            self.watched_signs,
-            self.parameters.key,
-            tuple(self.groups),
-        )
+        self.groups = tuple(Group(readings.likelihood, readings.noise_name) for readings in problem.readings)
+        self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
+        self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
+        self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
         self.native = False
         self._hash = hash(self.key)
 
@@ -76,13 +58,12 @@ class Model:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Model) and (self.native, self.key) == (other.native, other.key)
 
-    def data_of(self, problem: Problem) -> dict[str, Any]:
+    def data_of(self, problem: Problem, monitor: Monitor) -> dict[str, Any]:
         """Everything that may change without compiling again."""
         as_array = partial(jnp.asarray, dtype=float)
-        legs = [readings.points(leg) for readings in problem.readings for leg in readings.legs]
         return {
-            "sensors": self.sensors.prepare(legs),
-            "monitor": self.monitor.prepare([at for w in monitored(problem) for at in w.points()]),
+            "sensors": self.sensors.prepare([r.quantity for r in problem.readings]),
+            "monitor": self.monitor.prepare([q.placed for q in monitor.quantities]),
             "values": [as_array(r.values) for r in problem.readings],
             "readings": [jax.tree.map(as_array, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
         }
@@ -98,11 +79,7 @@ class Model:
 
     def predicted(self, z: Array, data: Any) -> list[Array]:
         """What each reading would be without noise, an array for each group of sensors."""
-        values = self.sensors(*self.parameters.split(z), data["sensors"], self.native)
-        return [
-            sum(sign * values[task] if sign != 1.0 else values[task] for task, sign in group.tasks)  # type: ignore[misc]
-            for group in self.groups
-        ]
+        return self.sensors(*self.parameters.split(z), data["sensors"], self.native)
 
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
         """The log density of each reading, an array for each group of sensors."""
@@ -124,76 +101,8 @@ class Model:
     def functionals(self, z: Array, data: Any) -> Array:
         """What convergence is judged on: fields and equations across the domain, then unknowns and noise."""
         theta, scalars = self.parameters.split(z)
-        values = iter(self.monitor(theta, scalars, data["monitor"], self.native))
-        watched = [sum(sign * next(values) for sign in signs) for signs in self.watched_signs]
-        return jnp.concatenate([*watched, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A quantity that convergence is judged on: where its legs are evaluated, and what to call each value."""
-
-    name: str
-    legs: tuple[Leg, ...]
-    at: dict[str, np.ndarray]
-    is_equation: bool
-
-    @property
-    def count(self) -> int:
-        return len(next(iter(self.at.values()), np.zeros(1)))
-
-    def points(self) -> list[dict[str, np.ndarray]]:
-        return [self.at | {c: np.full(self.count, v) for c, v in leg.fixed} for leg in self.legs]
-
-    def labels(self) -> list[str]:
-        places = [", ".join(f"{c}={a[i]:.3g}" for c, a in self.at.items()) for i in range(self.count)]
-        return [f"{self.name} at {place}" if place else self.name for place in places]
-
-
-def monitored(problem: Problem) -> list[Watched]:
-    """Every field across the domain, and every other measured quantity at some of its sensors."""
-    watched = [
-        Watched(name, problem.names.legs(name, "monitor"), _spread(problem, problem.inputs(name)), False)
-        for name in problem.fields
-    ]
-    for readings in problem.readings:
-        if problem.sensors[readings.name].quantity not in list(problem.fields):
-            pick = np.unique(np.linspace(0, len(readings.values) - 1, 11).astype(int))
-            at = {c: a[pick] for c, a in readings.at.items()}
-            watched.append(Watched(readings.name, readings.legs, at, True))
-    return watched
-
-
-def scalar_labels(problem: Problem) -> list[str]:
-    """The numbers among the functionals, their last columns: unknowns and inferred noises, component by component."""
-    labels = []
-    for name, prior in {**problem.unknowns, **problem.noise_priors}.items():
-        shape = prior.shape()
-        labels += [name] if shape == () else [f"{name}[{i}]" for i in range(shape[0])]
-    return labels
-
-
-def equations_among(problem: Problem) -> np.ndarray:
-    """Which of the functionals are equations, True or False each."""
-    priors = {**problem.unknowns, **problem.noise_priors}
-    scalars = sum(int(np.prod(prior.shape())) for prior in priors.values())
-    return np.array([w.is_equation for w in monitored(problem) for _ in range(w.count)] + [False] * scalars)
-
-
-def _spread(problem: Problem, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Points across the domain: equidistant in one dimension, a low-discrepancy sequence in more."""
-    d = len(inputs)
-    if d == 1:
-        return {inputs[0]: np.linspace(*problem.domain[inputs[0]], MONITORED_POINTS[1])}
-    root = 2.0
-    for _ in range(50):  # the generalised golden ratio
-        root = (1.0 + root) ** (1.0 / (d + 1))
-    steps = np.arange(1, MONITORED_POINTS_OTHERWISE + 1)
-    unit = [(0.5 + steps * root ** -(i + 1)) % 1.0 for i in range(d)]
-    return {
-        c: problem.domain[c][0] + u * (problem.domain[c][1] - problem.domain[c][0])
-        for c, u in zip(inputs, unit, strict=True)
-    }
+        values = self.monitor(theta, scalars, data["monitor"], self.native)
+        return jnp.concatenate([*values, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
 
 
 # Compiled once for each model, so that calls outside of a user's own jit are not slow.
@@ -238,8 +147,9 @@ class Posterior:
 
     def __init__(self, problem: Problem, *, native: bool = False):
         self.problem = problem
-        self.model = Model(problem).compiled(native)
-        self.data = self.model.data_of(problem)
+        self.monitor = Monitor(problem)
+        self.model = Model(problem, self.monitor).compiled(native)
+        self.data = self.model.data_of(problem, self.monitor)
 
     @property
     def dim(self) -> int:
@@ -279,7 +189,7 @@ class Posterior:
         rows = np.asarray(z)
         if rows.ndim == 0 or rows.shape[-1] != self.dim or rows.size == 0:
             raise InputError(f"{where}: z has shape {rows.shape}; wanted is ({self.dim},) or (n, {self.dim})")
-        located = QuantityAt.of(self.problem, quantity, at, where)
+        found = QuantityAt.of(self.problem, quantity, at, where)
         flat = rows.reshape(-1, self.dim)
-        values = np.concatenate([located.evaluate(flat, part) for part in located.slices()], axis=1)
-        return values.reshape(*rows.shape[:-1], *located.shape)
+        values = np.concatenate([found.evaluate(flat, part) for part in found.slices()], axis=1)
+        return values.reshape(*rows.shape[:-1], *found.shape)

@@ -215,7 +215,7 @@ def judge(result: Result, health: Diagnosis) -> None:
     far = health.khat is not None and health.verdict == "bad"  # readings then say nothing of the model
     if far or not np.all(np.isfinite(fewer.z)):
         return
-    if any(isinstance(leg.equation.function, StoredFunction) for r in result.problem.readings for leg in r.legs):
+    if any(isinstance(r.equation.function, StoredFunction) for r in result.problem.readings):
         for told in result.readings_noted:
             health.note(*told)
         return

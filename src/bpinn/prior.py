@@ -11,10 +11,10 @@ from jax import Array
 
 from bpinn import quantity_at
 from bpinn.errors import InputError
+from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
-from bpinn.quantities import Quantity, label
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
 
 BATCH = 256  # prior draws at once, or fewer where the points are many

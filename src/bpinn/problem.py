@@ -13,7 +13,8 @@ from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
 from bpinn.likelihoods import Likelihood, likelihood_of
-from bpinn.quantities import Equation, Leg, Names, Quantity, StoredFunction, label, trace_equation
+from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
+from bpinn.quantities import Equation, Names, StoredFunction, trace_equation
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Sensors:
 
     Arguments:
         quantity: what is measured: a field or derivative by name ("u", "u_x"), an equation (a
-            function whose arguments are names), or `Periodic`.
+            function whose arguments are names), or an `Average`, `Integral`, `Difference` or `Periodic` of one.
         at: where, an array for each coordinate; numbers are repeated.
         values: the readings, one a point; a single number is repeated (0.0 for exact physics
             at collocation points).
@@ -56,21 +57,20 @@ class Readings:
     """Sensors after validation: plain arrays and resolved names."""
 
     name: str
-    legs: tuple[Leg, ...]
-    at: dict[str, np.ndarray]
+    quantity: Placed
     values: np.ndarray
     noise: np.ndarray | None
     noise_name: str | None
     likelihood: Likelihood
 
     @property
-    def equation(self) -> Equation:
-        return self.legs[0].equation
+    def at(self) -> dict[str, np.ndarray]:
+        """Where they were taken."""
+        return self.quantity.at
 
-    def points(self, leg: Leg) -> dict[str, np.ndarray]:
-        """Positions at which a leg is evaluated, the fixed coordinates filled in."""
-        fixed = {name: np.full(len(self.values), value) for name, value in leg.fixed}
-        return {**self.at, **fixed}
+    @property
+    def equation(self) -> Equation:
+        return self.quantity.terms[0].equation
 
 
 class Problem:
@@ -131,6 +131,11 @@ class Problem:
             f"unknowns {', '.join(self.unknowns) or 'none'}; sensors {sensors or 'none'})"
         )
 
+    @property
+    def scalars(self) -> dict[str, dist.Distribution]:
+        """Everything that is inferred and is not a field, with its prior: unknowns, then noises."""
+        return {**self.unknowns, **self.noise_priors}
+
     def inputs(self, name: str) -> tuple[str, ...]:
         """The coordinates that a field depends on."""
         return self.fields[name].inputs or tuple(self.domain)
@@ -174,7 +179,38 @@ class Problem:
             raise InputError(
                 f"{where}: positions differ in shape ({sizes}); give one of each for a point, or a mesh (Problem.grid)"
             ) from None
-        for c, a in arrays.items():
+        self._warn_outside(list(arrays.items()), where)
+        return {c: np.broadcast_to(a, shape).ravel() for c, a in arrays.items()}, shape
+
+    def place_quantity(self, quantity: Quantity, at: Mapping[str, Any], where: str) -> tuple[Placed, tuple[int, ...]]:
+        """A quantity at points, and the shape they had; the coordinates that it sets itself are not among them."""
+        terms = terms_of(quantity, self.names, where)
+        itself = set_coordinates(terms)
+        needed = [c for c in self.names.coordinates_of(terms[0].equation) if c not in itself]
+        both = [c for c in self.domain if c in itself and c in at]
+        if both:
+            kind = type(quantity).__name__ if isinstance(quantity, Measurement) else "it"
+            raise InputError(f"{where}: {kind} fixes {both[0]}; leave it out of at")
+        points, shape = self.place(at, needed, where)
+        lengths = {n for term in terms for n in term.lengths()}
+        if len(lengths) > 1:
+            raise InputError(f"{where}: positions for {' and '.join(map(str, sorted(lengths)))} readings; give as many")
+        if lengths:
+            (count_,) = lengths
+            if shape not in ((), (count_,)):
+                raise InputError(
+                    f"{where}: {label(quantity)} is of {count_} readings, but at has {count(shape)} points"
+                )
+            points, shape = {c: np.broadcast_to(a, (count_,)) for c, a in points.items()}, (count_,)
+        size = int(np.prod(shape))
+        placed = Placed(terms, points, size)
+        self._warn_outside(
+            [(c, a) for part in placed.points(placed.rows) for c, a in part.items() if c in itself], where
+        )
+        return placed, shape
+
+    def _warn_outside(self, positions: Sequence[tuple[str, np.ndarray]], where: str) -> None:
+        for c, a in positions:
             low, high = self.domain[c]
             slack = 1e-9 * (high - low)
             outside = int(np.sum((a < low - slack) | (a > high + slack)))
@@ -182,9 +218,8 @@ class Problem:
                 warnings.warn(
                     f"{where}: {outside} of {a.size} positions of {c} lie outside the domain [{low:g}, {high:g}]",
                     BpinnWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
-        return {c: np.broadcast_to(a, shape).ravel() for c, a in arrays.items()}, shape
 
     def _read(self, name: str, sensors: Sensors) -> Readings:
         where = f"sensors {name!r}"
@@ -192,15 +227,9 @@ class Problem:
             raise InputError(f"sensors: a name must be a string, got {name!r}")
         if not isinstance(sensors, Sensors):
             raise InputError(f"{where}: expected bp.Sensors(...), got {type(sensors).__name__}")
-        legs = self.names.legs(sensors.quantity, where)
-        fixed = {c for leg in legs for c, _ in leg.fixed}
-        needed = [c for c in self.names.coordinates_of(legs[0].equation) if c not in fixed]
-        both = [c for c in fixed if c in sensors.at]
-        if both:
-            raise InputError(f"{where}: Periodic fixes {both[0]}; leave it out of at")
-        at, shape = self.place(sensors.at, needed, where)
+        quantity, shape = self.place_quantity(sensors.quantity, sensors.at, where)
         values = numbers(sensors.values, f"{where}: values")
-        if not at:
+        if not quantity.at and not quantity.is_by_reading:
             shape = values.shape
         if values.ndim and values.shape != shape:
             raise InputError(
@@ -209,16 +238,15 @@ class Problem:
         values = np.broadcast_to(values, shape or (1,)).ravel()
         if values.size == 0:
             raise InputError(f"{where}: no readings; leave these sensors out, or give at least one point")
-        at = {c: np.broadcast_to(a, values.shape) for c, a in at.items()}
+        at = {c: np.broadcast_to(a, values.shape) for c, a in quantity.at.items()}
+        quantity = Placed(quantity.terms, at, len(values))
         likelihood = likelihood_of(sensors.likelihood, sensors.dof, where)
         likelihood.check(values, where)
         noise, noise_name = self._noise(sensors.noise, values.shape, shape, name, likelihood)
-        readings = Readings(name, legs, at, values, noise, noise_name, likelihood)
-        for leg in legs:
-            if isinstance(leg.equation.function, StoredFunction):
-                continue  # from a file; whoever evaluates it is told how to hand it in
+        readings = Readings(name, quantity, values, noise, noise_name, likelihood)
+        if not isinstance(readings.equation.function, StoredFunction):  # whoever evaluates it is told to hand it in
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
-            trace_equation(leg.equation, len(values), shapes, where)
+            trace_equation(readings.equation, len(values), shapes, where)
         return readings
 
     def _noise(

@@ -59,22 +59,6 @@ class Equation:
         return self.function(*values[:split], **dict(zip(names, values[split:], strict=True)))
 
 
-@dataclass(frozen=True)
-class Periodic:
-    """A quantity at the upper end of a coordinate minus the same at its lower end.
-
-    Observed as zero it is a periodic boundary condition. The sensors' ``at`` gives the other
-    coordinates; a field in one coordinate needs none:
-
-        >>> import bpinn as bp, numpy as np
-        >>> ring = bp.Sensors(bp.Periodic("u", along="x"), at={"t": np.linspace(0, 1, 9)}, values=0.0, noise=1e-3)
-        >>> slope = bp.Sensors(bp.Periodic("u_x", along="x"), values=0.0, noise=1e-3)
-    """
-
-    quantity: "str | Callable[..., Any]"
-    along: str
-
-
 class StoredFunction:
     """An equation read from a file: it can be read and named, but not called."""
 
@@ -90,25 +74,14 @@ class StoredFunction:
         )
 
 
-Quantity = str | Callable[..., Any] | Periodic
+def label_of(quantity: str | Callable[..., Any]) -> str:
+    """What to call a name or a function in a table or a message."""
+    return quantity if isinstance(quantity, str) else getattr(quantity, "__name__", type(quantity).__name__)
 
 
-@dataclass(frozen=True)
-class Leg:
-    """One place at which an equation is evaluated: ``sign`` times its value, some coordinates fixed."""
-
-    sign: float
-    equation: Equation
-    fixed: tuple[tuple[str, float], ...] = ()
-
-
-def label(quantity: Quantity) -> str:
-    """What to call a quantity in a table or a message."""
-    if isinstance(quantity, str):
-        return quantity
-    if isinstance(quantity, Periodic):
-        return f"{label(quantity.quantity)} around {quantity.along}"
-    return getattr(quantity, "__name__", type(quantity).__name__)
+def identity(value: Any) -> Any:
+    """The equation of a field or derivative by itself; a named function, so that it can be sent to another process."""
+    return value
 
 
 class Names:
@@ -202,12 +175,12 @@ class Names:
     def equation(self, function: str | Callable[..., Any], where: str) -> Equation:
         """Resolve a field name, a derivative or a function of names."""
         if isinstance(function, str):
-            return Equation(function, lambda value: value, (self.resolve(function, where),))
+            return Equation(function, identity, (self.resolve(function, where),))
         if not callable(function):
             raise InputError(
                 f"{where}: a quantity is a name such as 'u', or a function of names, got {type(function).__name__}"
             )
-        called = label(function)
+        called = label_of(function)
         try:
             parameters = inspect.signature(function).parameters.values()
         except (TypeError, ValueError):
@@ -237,23 +210,7 @@ class Names:
     def _stands_for_something(self, name: str) -> bool:
         return name in self._kinds or bool(self._derivatives(name))
 
-    def legs(self, quantity: Quantity, where: str) -> tuple[Leg, ...]:
-        """The places at which a quantity must be evaluated: one, or two for a periodic one."""
-        if not isinstance(quantity, Periodic):
-            return (Leg(1.0, self.equation(quantity, where)),)
-        if quantity.along not in self.domain:
-            raise InputError(
-                f"{where}: Periodic along {quantity.along!r}, which is not a coordinate; "
-                f"coordinates are {', '.join(self.domain)}"
-            )
-        equation = self.equation(quantity.quantity, where)
-        low, high = self.domain[quantity.along]
-        return (
-            Leg(1.0, equation, ((quantity.along, high),)),
-            Leg(-1.0, equation, ((quantity.along, low),)),
-        )
-
-    def same(self, one: Quantity, other: Quantity) -> bool:
+    def same(self, one: Any, other: Any) -> bool:
         """Whether two quantities are one: u_xt is u_tx."""
         if isinstance(one, str) and isinstance(other, str):
             return self.resolve(one, "") == self.resolve(other, "")

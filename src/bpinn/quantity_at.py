@@ -15,9 +15,10 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
+from bpinn.measurements import Placed, Quantity, label, terms_of
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Readings
-from bpinn.quantities import Leg, Quantity, label, trace_equation
+from bpinn.quantities import trace_equation
 
 CHUNK_BYTES = 64 * 2**20  # of hidden-layer activations evaluated at once
 DRAWS_AT_ONCE = 32
@@ -26,7 +27,7 @@ DRAWS_AT_ONCE = 32
 def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
     """The quantity itself, also when it is given as the name of sensors."""
     try:
-        problem.names.legs(quantity, where)
+        terms_of(quantity, problem.names, where)
     except InputError:
         if not isinstance(quantity, str) or quantity not in problem.sensors:
             raise
@@ -36,35 +37,31 @@ def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
 
 @dataclass(frozen=True, eq=False)
 class QuantityAt:
-    """A quantity at points: ``points`` are flat positions by coordinate, ``shape`` is what they had."""
+    """A quantity at points, which had ``shape``."""
 
     problem: Problem
     where: str
     label: str
-    legs: tuple[Leg, ...]
-    points: dict[str, np.ndarray]
+    quantity: Placed
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None, where: str) -> "QuantityAt":
         quantity = measured(problem, quantity, where)
-        legs = problem.names.legs(quantity, where)
-        fixed = {c for leg in legs for c, _ in leg.fixed}
-        needed = [c for c in problem.names.coordinates_of(legs[0].equation) if c not in fixed]
-        points, shape = problem.place({} if at is None else at, needed, where)
+        placed, shape = problem.place_quantity(quantity, {} if at is None else at, where)
         if not np.prod(shape):
             raise InputError(f"{where}: no points; give at least one")
-        located = cls(problem, where, label(quantity), legs, points, shape)
-        for leg in legs:  # what is wrong with an equation is said now, not when its values are asked for
-            shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
-            trace_equation(leg.equation, located.chunk, shapes, where)
-        return located
+        found = cls(problem, where, label(quantity), placed, shape)
+        # What is wrong with an equation is said now, not when its values are asked for.
+        shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
+        trace_equation(placed.terms[0].equation, found.chunk, shapes, where)
+        return found
 
     @classmethod
     def of_readings(cls, problem: Problem, readings: Readings) -> "QuantityAt":
         """What sensors read, where they read it."""
         where = f"sensors {readings.name!r}"
-        return cls(problem, where, readings.name, readings.legs, readings.at, readings.values.shape)
+        return cls(problem, where, readings.name, readings.quantity, readings.values.shape)
 
     @property
     def size(self) -> int:
@@ -73,17 +70,13 @@ class QuantityAt:
     @property
     def at(self) -> dict[str, np.ndarray]:
         """The positions in their shape."""
-        return {c: a.reshape(self.shape) for c, a in self.points.items()}
-
-    def places(self, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """Positions of each leg at some of the points, the fixed coordinates filled in."""
-        at = {c: a[rows] for c, a in self.points.items()}
-        return [at | {c: np.full(len(rows), v) for c, v in leg.fixed} for leg in self.legs]
+        return {c: a.reshape(self.shape) for c, a in self.quantity.at.items()}
 
     @cached_property
     def chunk(self) -> int:
         """How many points are evaluated at once."""
-        return max(1, min(self.size, CHUNK_BYTES // (DRAWS_AT_ONCE * bytes_of_a_point(self.problem))))
+        width = max(term.width for term in self.quantity.terms)
+        return max(1, min(self.size, CHUNK_BYTES // (DRAWS_AT_ONCE * width * bytes_of_a_point(self.problem))))
 
     @cached_property
     def values(self) -> "Stacked":
@@ -116,11 +109,10 @@ class Stacked:
     def __init__(self, problem: Problem, quantities: Sequence[QuantityAt], counts: Sequence[int] | None = None):
         self.quantities = tuple(quantities)
         counts = [q.size for q in quantities] if counts is None else counts
-        tasks = [(leg.equation, n) for q, n in zip(quantities, counts, strict=True) for leg in q.legs]
-        self.evaluation = Evaluation.of(problem, tasks, quantities[-1].where)
+        placed = [(q.quantity, n) for q, n in zip(quantities, counts, strict=True)]
+        self.evaluation = Evaluation.of(problem, placed, quantities[-1].where)
         self.parameters = Parameters(problem)
-        self.signs = tuple(tuple(leg.sign for leg in q.legs) for q in quantities)
-        self.key = (self.evaluation.key, self.parameters.key, self.signs)
+        self.key = (self.evaluation.key, self.parameters.key)
         self._hash = hash(self.key)
 
     def __hash__(self) -> int:
@@ -131,13 +123,11 @@ class Stacked:
 
     def prepare(self, rows: Sequence[np.ndarray] | None = None) -> Any:
         """Arrays for these of each quantity's points, all of them unless said."""
-        rows = [np.arange(q.size) for q in self.quantities] if rows is None else rows
-        return self.evaluation.prepare([p for q, r in zip(self.quantities, rows, strict=True) for p in q.places(r)])
+        return self.evaluation.prepare([q.quantity for q in self.quantities], rows)
 
     def one(self, z: Array, prepared: Any) -> Array:
         """All values for one ``z``."""
-        values = iter(self.evaluation(*self.parameters.split(z), prepared))
-        return jnp.concatenate([sum(sign * next(values) for sign in signs) for signs in self.signs])
+        return jnp.concatenate(self.evaluation(*self.parameters.split(z), prepared))
 
     def __call__(self, z: Any, prepared: Any) -> Array:
         """All values for each row of ``z``."""

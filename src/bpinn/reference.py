@@ -18,12 +18,13 @@ from scipy.linalg import solve_triangular
 from bpinn.errors import InputError
 from bpinn.evaluation import Task
 from bpinn.likelihoods import Normal
+from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
 from bpinn.prior import moments
 from bpinn.problem import Problem
-from bpinn.quantities import Coordinate, Quantity, Unknown, label
+from bpinn.quantities import Coordinate, Unknown
 from bpinn.quantity_at import QuantityAt, Stacked
 
 AFFINE = 1e-9  # relative departure from a straight line that is taken for rounding
@@ -206,16 +207,19 @@ def _check_linear(located: QuantityAt, where: str) -> None:
     """Each equation is tried, in double precision, as a function of the fields, derivatives and unknowns it names."""
     with jax.enable_x64(True):
         tasks = Stacked(located.problem, [located]).evaluation.tasks
-        for leg, task, at in zip(located.legs, tasks, located.places(np.arange(located.size)), strict=True):
+        placed = located.quantity
+        for term, task, at in zip(placed.terms, tasks, placed.points(placed.rows), strict=True):
             priors = {r: located.problem.unknowns[r.name] for r in task.references if isinstance(r, Unknown)}
             known = {r: at[r.name] for r in task.references if isinstance(r, Coordinate)}
             given = {r: prior.sample(jax.random.key(0)) for r, prior in priors.items()}
-            if not _is_straight(task, known | given, located.size):
-                raise InputError(f"{where}: {leg.equation.label} is not linear in fields and derivatives; use bp.infer")
-            if not _is_straight(task, known, located.size, {r: prior.shape() for r, prior in priors.items()}):
+            if not _is_straight(task, known | given, task.count):
+                raise InputError(
+                    f"{where}: {term.equation.label} is not linear in fields and derivatives; use bp.infer"
+                )
+            if not _is_straight(task, known, task.count, {r: prior.shape() for r, prior in priors.items()}):
                 names = ", ".join(r.name for r in priors)
                 raise InputError(
-                    f"{where}: {leg.equation.label} is not linear in the fields and the unknown {names} together; "
+                    f"{where}: {term.equation.label} is not linear in the fields and the unknown {names} together; "
                     f"use bp.infer, or a number instead of {names}"
                 )
 

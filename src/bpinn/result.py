@@ -11,12 +11,13 @@ import numpy as np
 from bpinn import convergence, diagnostics
 from bpinn.checks import is_whole
 from bpinn.errors import InputError
+from bpinn.measurements import Quantity, label
 from bpinn.methods import Method
 from bpinn.modes import groups_of
-from bpinn.posterior import Posterior, equations_among, monitored, scalar_labels
+from bpinn.monitor import Monitor
+from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
-from bpinn.quantities import Quantity, label
 from bpinn.quantity_at import QuantityAt, measured
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Result:
     @property
     def names(self) -> list[str]:
         """The unknowns and inferred noises."""
-        return [*self.problem.unknowns, *self.problem.noise_priors]
+        return list(self.problem.scalars)
 
     def draws(self, name: str) -> np.ndarray:
         """Draws of an unknown or an inferred noise in its own space, shape (chains, draws, ...)."""
@@ -119,28 +120,25 @@ class Result:
                 else ""
             )
             raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (there are: {known}){hint}")
-        columns = [i for i, owner in enumerate(self._scalar_owners) if owner == name]
-        start = self.functionals.shape[-1] - len(self._scalar_owners)
-        flat = self.functionals[..., [start + i for i in columns]]
-        shape = {**self.problem.unknowns, **self.problem.noise_priors}[name].shape()
-        return flat.reshape(*flat.shape[:2], *shape)
+        flat = self.functionals[..., self.monitor.columns(name)]
+        return flat.reshape(*flat.shape[:2], *self.problem.scalars[name].shape())
 
     @cached_property
-    def _scalar_owners(self) -> list[str]:
-        priors = {**self.problem.unknowns, **self.problem.noise_priors}
-        return [name for name, prior in priors.items() for _ in range(int(np.prod(prior.shape())))]
+    def monitor(self) -> Monitor:
+        """What the columns of ``functionals`` are."""
+        return Monitor(self.problem)
 
-    @cached_property
+    @property
     def functional_names(self) -> list[str]:
         """What each column of ``functionals`` is: 'u at x=0.5', ..., 'k'."""
-        return [label for w in monitored(self.problem) for label in w.labels()] + scalar_labels(self.problem)
+        return list(self.monitor.names)
 
     def summary(self, p: float = 0.95) -> Summary:
         """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, then the health verdict."""
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
-        count = len(self._scalar_owners)
-        values = self.functionals[..., self.functionals.shape[-1] - count :]
+        count = len(self.monitor.numbers)
+        values = self.monitor.numbers_of(self.functionals)
         flat = values.reshape(values.shape[0] * values.shape[1], count).astype(float)
         columns = {"mean": flat.mean(axis=0)}
         if self._has_spread:
@@ -154,7 +152,7 @@ class Result:
             columns |= {"ess": convergence.ess_of(values) if count else np.zeros(0)}
         import pandas as pd  # here, because importing it takes a third of a second
 
-        table = pd.DataFrame(columns, index=scalar_labels(self.problem))
+        table = pd.DataFrame(columns, index=list(self.monitor.number_names))
         stopped = ", stopped early" if self.interrupted else ""
         total = sum(self.seconds.values())
         return Summary(table, f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{self.diagnose()}")
@@ -207,13 +205,13 @@ class Result:
             shares = [len(group) / chains for group in groups]
             parts, known = [self.only(*group) for group in groups], None
         else:
-            columns = ~equations_among(self.problem)
+            columns = ~self.monitor.is_equation
             labels = groups_of(self.functionals[..., columns].reshape(chains * draws, -1)).reshape(chains, draws)
             inside = np.stack([labels == i for i in range(labels.max() + 1)])
             shares = [float(mask.mean()) for mask in inside]
             parts = [self._picked(mask) for mask in inside] if len(inside) > 1 else [self]
             known = self._probabilities(inside)
-        names, equations = self.functional_names, equations_among(self.problem)
+        names, equations = self.functional_names, self.monitor.is_equation
         found = []
         for i, (part, share) in enumerate(zip(parts, shares, strict=True)):
             differs = diagnostics.difference(names, part.functionals, parts[0].functionals, equations) if i else ""
@@ -267,7 +265,7 @@ class Result:
 
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
-        names, equations = self.functional_names, equations_among(self.problem)
+        names, equations = self.functional_names, self.monitor.is_equation
         if self.method.estimate == "chains":
             health = diagnostics.diagnose(names, self.functionals, self.stats, equations)
         elif self.method.estimate == "particles":

@@ -21,10 +21,11 @@ from bpinn.errors import DamagedError, InputError
 from bpinn.fields import Field
 from bpinn.fields.kernels import Stationary
 from bpinn.likelihoods import Likelihood
+from bpinn.measurements import MEASUREMENTS, Measurement, Quantity
 from bpinn.methods import Method
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Sensors
-from bpinn.quantities import Periodic, Quantity, StoredFunction
+from bpinn.quantities import StoredFunction
 from bpinn.registry import Registry
 from bpinn.run_folder.files import draws_checksum, map_draws, read_arrays, write_file
 
@@ -168,7 +169,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 # --- the problem in words ---
 
 
-def describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def describe_problem(problem: Problem, arrays: dict[str, np.ndarray], format_: int = FORMAT) -> dict[str, Any]:
+    """A problem for JSON; its arrays go to ``arrays``. Format 1 is what version 0.1 wrote."""
     sensors = {}
     for readings in problem.readings:
         stated = problem.sensors[readings.name]
@@ -181,7 +183,7 @@ def describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[st
             "quantity": describe_quantity(stated.quantity),
             "at": list(readings.at),
             "noise": None if readings.noise is not None else _describe_noise(stated.noise),
-            "likelihood": describe_settings(readings.likelihood),
+            **({"likelihood": describe_settings(readings.likelihood)} if format_ > 1 else _old_likelihood(stated)),
         }
     return {
         "domain": problem.domain,
@@ -189,6 +191,11 @@ def describe_problem(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[st
         "unknowns": {name: _describe_prior(prior, name) for name, prior in problem.unknowns.items()},
         "sensors": sensors,
     }
+
+
+def _old_likelihood(stated: Sensors) -> dict[str, Any]:
+    name = stated.likelihood if isinstance(stated.likelihood, str) else type(stated.likelihood).__name__
+    return {"likelihood": name, "dof": float(stated.dof)}
 
 
 def _rebuild_problem(
@@ -260,8 +267,9 @@ def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *r
 def describe_quantity(quantity: Quantity) -> Any:
     if isinstance(quantity, str):
         return quantity
-    if isinstance(quantity, Periodic):
-        return {"periodic": describe_quantity(quantity.quantity), "along": quantity.along}
+    if isinstance(quantity, Measurement):
+        settings: Any = {f.name: getattr(quantity, f.name) for f in dataclass_fields(quantity)}  # type: ignore[arg-type]
+        return {quantity.file_name: describe_quantity(settings.pop("quantity")), **settings}
     if isinstance(quantity, StoredFunction):
         return {"function": quantity.__name__, "arguments": list(quantity.arguments), "source": quantity.source}
     try:
@@ -275,11 +283,17 @@ def describe_quantity(quantity: Quantity) -> Any:
 def _rebuild_quantity(about: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
     if isinstance(about, str):
         return about
-    if "periodic" in about:
-        return Periodic(_rebuild_quantity(about["periodic"], functions), about["along"])
+    for name, kind in MEASUREMENTS.items():
+        if name in about:
+            settings = {key: _as_tuples(value) for key, value in about.items() if key != name}
+            return kind(quantity=_rebuild_quantity(about[name], functions), **settings)  # type: ignore[call-arg]
     if about["function"] in functions:
         return functions[about["function"]]
     return StoredFunction(about["function"], tuple(about["arguments"]), about["source"])
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value
 
 
 def _describe_noise(noise: Any) -> Any:

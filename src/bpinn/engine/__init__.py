@@ -28,7 +28,7 @@ from bpinn.engine.records import Watched, arrays_of, between, concatenated, join
 from bpinn.errors import DamagedError, InputError
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
-from bpinn.posterior import Model, Posterior, equations_among, scalar_labels
+from bpinn.posterior import Model, Posterior
 from bpinn.run_folder.files import ChainFolder, Checkpoint
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
@@ -150,9 +150,9 @@ def run(
                 continue  # straight to the draws
             started = time.perf_counter()
             work = [Chain(i, jax.random.fold_in(key, number), None) for i, key in enumerate(keys)]
-            equations = equations_among(posterior.problem)
+            equations = posterior.monitor.is_equation
             kept = method.kept if last else 0
-            unknowns = scalar_labels(posterior.problem)
+            unknowns = list(posterior.monitor.number_names)
             state = _StageRun(stage, model, data, equations, unknowns, work, kept, pool, report, double)
             if checkpoint is not None and not interrupted:  # draws of a fit that was stopped are not the run's
                 state.take_up(checkpoint, number, positions)

@@ -18,8 +18,8 @@ from bpinn.errors import InputError
 from bpinn.fields import Field
 from bpinn.inference import infer
 from bpinn.methods import Method
+from bpinn.monitor import Monitor
 from bpinn.paper import PaperProblem
-from bpinn.posterior import equations_among
 from bpinn.reference import gp
 from bpinn.result import Result
 from bpinn.run_folder.files import read_arrays, write_file
@@ -172,7 +172,7 @@ def summarised(case: Case, paper: PaperProblem, result: Result) -> Outcome:
     numbers |= {"verdict": health.verdict, "reasons": health.reasons, "chains": result.z.shape[0]}
     numbers |= {"draws": result.z.shape[1], "sampling_seconds": result.seconds}
     if health.convergence is not None:
-        equations = equations_among(part.problem)
+        equations = Monitor(part.problem).is_equation
         _, rhat, ess = health.convergence.only(~equations).worst()
         numbers |= {"rhat": rhat, "ess": ess, "leapfrog": float(np.median(part.stats["gradients"]))}
         if np.any(equations):

@@ -21,10 +21,10 @@ from bpinn import prior
 from bpinn.calibration import Calibration
 from bpinn.checks import numbers
 from bpinn.errors import InputError
+from bpinn.measurements import Quantity, label
 from bpinn.plot import drawing, views
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
-from bpinn.quantities import Quantity, label
 from bpinn.quantity_at import QuantityAt, measured
 from bpinn.result import Result
 
@@ -160,7 +160,7 @@ def traces(result: Result) -> Figure:
     _check_result(result, "traces")
     if result.method.estimate == "point":
         raise InputError("traces: a single solution has no draws to follow; use plot.history")
-    shown = {s.label: s.draws for s in views.scalars(result)} | {"log density": result.stats["log_density"]}
+    shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats["log_density"]}
     panels: list[drawing.Draw] = [
         partial(drawing.draw_trace, name=name, draws=draws, chains=result.method.estimate == "chains")
         for name, draws in shown.items()
@@ -213,7 +213,7 @@ def overview(result: Result, *, truth: Any = None) -> Figure:
             others.append(partial(drawing.draw_band, view=view, p=0.95))
         else:
             others.append(
-                partial(drawing.draw_posterior, scalar=views.Scalar(name, view.prediction.draws), truth=view.truth)
+                partial(drawing.draw_posterior, scalar=views.NumberDraws(name, view.prediction.draws), truth=view.truth)
             )
     columns = max((len(row) for row in planes), default=3)
     rows = [panel for row in planes for panel in row + [None] * (columns - len(row))]
@@ -282,15 +282,15 @@ def covariance(
         at = {c: sum(problem.domain[c]) / 2 for c in others}
         at |= {first: np.linspace(*problem.domain[first], 51)} if first else {}
     located = QuantityAt.of(problem, quantity, at, where)
-    varying = [c for c, a in located.points.items() if np.ptp(a) > 0]
+    varying = [c for c, a in located.quantity.at.items() if np.ptp(a) > 0]
     if len(varying) != 1:
         came = f"{', '.join(varying)} vary" if varying else "no coordinate varies"
         raise InputError(f"{where}: {came}; give points along one coordinate, and a number for any other, in at")
-    order = np.argsort(located.points[varying[0]], kind="stable")
+    order = np.argsort(located.quantity.at[varying[0]], kind="stable")
     values = prior.covariance(problem, quantity, at, draws=draws, seed=seed)[np.ix_(order, order)]
-    fixed = views.place({c: a[0] for c, a in located.points.items() if c not in varying})
+    fixed = views.place({c: a[0] for c, a in located.quantity.at.items() if c not in varying})
     title = f"prior covariance of {views.math(located.label)}" + (f" ({fixed})" if fixed else "")
-    x = located.points[varying[0]][order]
+    x = located.quantity.at[varying[0]][order]
     return drawing.figure(
         [partial(drawing.draw_covariance, x=x, values=values, along=varying[0], title=title)], 1, drawing.SQUARE
     )

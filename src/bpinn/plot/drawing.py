@@ -114,7 +114,7 @@ def _draw_map(
 
 def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
     panels: list[Draw] = []
-    for scalar in views.scalars(result):
+    for scalar in views.number_draws(result):
         truth = None
         if scalar.owner in known:
             value = numbers(known[scalar.owner], f"truth of {scalar.owner!r}")
@@ -126,7 +126,7 @@ def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
     return panels
 
 
-def draw_posterior(ax: Axes, scalar: views.Scalar, truth: Any = None, spread: bool = True) -> None:
+def draw_posterior(ax: Axes, scalar: views.NumberDraws, truth: Any = None, spread: bool = True) -> None:
     draws = scalar.draws[np.isfinite(scalar.draws)].astype(float)
     if not draws.size:
         raise InputError(f"unknowns: {scalar.label!r} has no finite draws; see result.diagnose()")

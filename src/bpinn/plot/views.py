@@ -11,10 +11,10 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bpinn.errors import InputError
+from bpinn.measurements import Quantity, label, set_coordinates, terms_of
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
-from bpinn.quantities import Quantity, label
 from bpinn.quantity_at import measured
 from bpinn.result import Result
 
@@ -111,15 +111,20 @@ def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
 
 
 def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
-    leg = problem.names.legs(quantity, where)[0]
-    return tuple(c for c in problem.names.coordinates_of(leg.equation) if c not in dict(leg.fixed))
+    terms = terms_of(quantity, problem.names, where)
+    itself = set_coordinates(terms)
+    return tuple(c for c in problem.names.coordinates_of(terms[0].equation) if c not in itself)
 
 
 def pictured(problem: Problem) -> list[tuple[str, Quantity]]:
-    """Each field, then each other quantity that sensors measure, once, with what to call it."""
+    """Each field, then each other quantity that sensors measure, once, with what to call it.
+
+    Quantities that are those of certain readings, such as averages about their positions, are nowhere else.
+    """
     found: list[tuple[str, Quantity]] = [(name, name) for name in problem.fields]
+    by_reading = {readings.name for readings in problem.readings if readings.quantity.is_by_reading}
     for name, sensors in problem.sensors.items():
-        if not any(problem.names.same(sensors.quantity, quantity) for _, quantity in found):
+        if name not in by_reading and not any(problem.names.same(sensors.quantity, quantity) for _, quantity in found):
             found.append((name, sensors.quantity))
     return found
 
@@ -136,7 +141,7 @@ def by_name(problem: Problem, truth: Any, where: str) -> dict[str, Any]:
     if truth is not None and not isinstance(truth, Mapping):
         raise InputError(f"{where}: truth must be a dictionary by name, got {type(truth).__name__}")
     for name in truth or ():
-        if name not in problem.sensors and name not in problem.noise_priors:
+        if name not in problem.sensors and name not in problem.scalars:
             problem.names.resolve(name, f"{where}: truth")  # a name that is not known is an error
     return dict(truth or {})
 
@@ -171,7 +176,7 @@ def _call(function: Callable[..., Any], at: Mapping[str, np.ndarray]) -> Any:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class NumberDraws:
     """One number of an unknown: draws of shape (chains, draws), and where it stands in its prior."""
 
     label: str
@@ -192,12 +197,12 @@ class Scalar:
         return np.broadcast_to(density, (len(at), *base.batch_shape)).reshape(len(at), -1)[:, self.component]
 
 
-def scalars(result: Result) -> Iterator[Scalar]:
-    for name, prior in {**result.problem.unknowns, **result.problem.noise_priors}.items():
-        draws = result.draws(name)
+def number_draws(result: Result) -> Iterator[NumberDraws]:
+    for number in result.monitor.numbers:
+        draws = result.draws(number.owner)
         flat = draws.reshape(*draws.shape[:2], -1)
-        for i in range(flat.shape[-1]):
-            yield Scalar(name if draws.ndim == 2 else f"{name}[{i}]", flat[..., i], name, i, prior)
+        prior = result.problem.scalars[number.owner]
+        yield NumberDraws(number.label, flat[..., number.component], number.owner, number.component, prior)
 
 
 def math(name: str) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 from bpinn.data_files import read_table
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
+from bpinn.measurements import MEASUREMENTS, Average, Difference, Integral, Periodic, Quantity
 from bpinn.problem import Sensors
 from bpinn.problem_file.settings import read_likelihood, read_prior
-from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
-from bpinn.quantities import Periodic, Quantity
+from bpinn.problem_file.toml_table import Table, did_you_mean, finite, made, number, shown
 
 MOST_POINTS = 1_000_000
 
@@ -52,21 +52,65 @@ class SensorReader:
 
     def read_quantity(self, table: Table) -> tuple[Quantity, str]:
         text = table.text("quantity", wanted="a field, a derivative, the name of an equation, or a formula")
-        along = table.text("periodic", None, "a coordinate")
-        quantity: str | Callable[..., Any] = text
+        quantity: Quantity = text
         called = text
         if text in self.equations:
             quantity = self.equations[text].function(text)
         elif not self.is_measurable(text):
             called = f"sensors_{table.where.split('.')[1]}"
             quantity = self.formula(text, table.at("quantity")).function(called)
+        kinds = [key for key in MEASUREMENTS if key in table.content]
+        if len(kinds) > 1:
+            raise InputError(f"{table.at(kinds[1])}: not together with {kinds[0]}; leave one out")
+        return quantity, "_".join([called, *kinds])
+
+    def read_measurement(self, table: Table, quantity: Quantity, columns: Mapping[str, np.ndarray]) -> Quantity:
+        """The quantity as it is measured: at points, or as an average, an integral or a difference of places.
+
+        Positions are numbers, one for each reading in a list, or the name of a column of the data.
+        """
+        along = table.text("periodic", None, "a coordinate")
         if along is not None:
-            if along not in self.domain:
-                raise InputError(
-                    f"{table.at('periodic')}: {along!r} is not a coordinate{did_you_mean(along, [*self.domain])}"
-                )
-            return Periodic(quantity, along), f"{called}_periodic"
-        return quantity, called
+            self.check_coordinate(along, table.at("periodic"))
+            return Periodic(quantity, along)
+        for key, kind in (("average", Average), ("integral", Integral)):
+            windows = table.table(key, None)
+            if windows is not None:
+                over = {c: self.read_window(ends, f"{table.at(key)}.{c}", columns) for c, ends in windows.items()}
+                for c in over:
+                    self.check_coordinate(c, table.at(key))
+                nodes = table.take("nodes", (int,), "a whole number", 8)
+                return made(kind, table.at(key), quantity=quantity, over=over, nodes=nodes)
+        places = table.table("difference", None)
+        if places is None:
+            return quantity
+        inner = Table(places, table.at("difference"))
+        settings = {}
+        for key in ("at", "minus"):
+            given = inner.table(key)
+            for c in given:
+                self.check_coordinate(c, inner.at(key))
+            settings[key] = {c: self.read_position(p, f"{inner.at(key)}.{c}", columns) for c, p in given.items()}
+        inner.end()
+        return made(Difference, table.at("difference"), quantity=quantity, **settings)
+
+    def check_coordinate(self, name: str, where: str) -> None:
+        if name not in self.domain:
+            raise InputError(f"{where}: {name!r} is not a coordinate{did_you_mean(name, [*self.domain])}")
+
+    def read_window(self, ends: Any, where: str, columns: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise InputError(f"{where}: expected two ends [low, high], got {shown(ends)}")
+        low, high = (self.read_position(end, where, columns) for end in ends)
+        return low, high
+
+    def read_position(self, value: Any, where: str, columns: Mapping[str, np.ndarray]) -> Any:
+        if isinstance(value, str):
+            if value not in columns:
+                has = _has(columns) if columns else "; there is no data file"
+                raise InputError(f"{where}: there is no column {value!r}{has}")
+            return columns[value]
+        return np.array([number(v, where) for v in value]) if isinstance(value, list) else number(value, where)
 
     def read_sensors(self, table: Table, quantity: Quantity) -> Sensors:
         source = table.text("data", None, "the name of a file")
@@ -74,8 +118,11 @@ class SensorReader:
             for key in ("at", "values", "random", "mesh"):
                 if key in table.content:
                     raise InputError(f"{table.at(key)}: not together with data, which has the readings; leave one out")
-            at, values, noise = self.from_file(table, source, quantity)
+            columns = read_table(self.inside(source, table.at("data")), source)
+            quantity = self.read_measurement(table, quantity, columns)
+            at, values, noise = self.from_columns(table, source, columns, quantity)
         else:
+            quantity = self.read_measurement(table, quantity, {})
             at = self.read_points(table)
             values, noise = self.read_values(table, at), None
         stated = table.take(
@@ -104,9 +151,10 @@ class SensorReader:
             raise InputError(f"{table.at('noise')}: is missing; give the standard deviation of a reading{column}")
         return Sensors(quantity, at, values, noise, likelihood)
 
-    def from_file(self, table: Table, source: str, quantity: Quantity) -> tuple[dict[str, np.ndarray], np.ndarray, Any]:
+    def from_columns(
+        self, table: Table, source: str, columns: Mapping[str, np.ndarray], quantity: Quantity
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, Any]:
         renamed = Table(table.table("columns", {}), table.at("columns"))
-        columns = read_table(self.inside(source, table.at("data")), source)
         wanted = [*self.domain, "value", "noise"]
         names = {key: renamed.text(key, key, "the name of a column") for key in wanted}
         renamed.end()
@@ -115,10 +163,19 @@ class SensorReader:
                 raise InputError(f"{table.at('columns')}.{key}: {source} has no column {names[key]!r}{_has(columns)}")
         if names["value"] not in columns:
             raise InputError(f"{source}: there is no column {names['value']!r} for the readings{_has(columns)}")
-        fixed = quantity.along if isinstance(quantity, Periodic) else None
-        at = {c: columns[names[c]] for c in self.domain if names[c] in columns and c != fixed}
+        itself = self.set_by(quantity)
+        at = {c: columns[names[c]] for c in self.domain if names[c] in columns and c not in itself}
         noise = columns.get(names["noise"])
         return at, columns[names["value"]], noise
+
+    @staticmethod
+    def set_by(quantity: Quantity) -> set[str]:
+        """The coordinates whose positions a measurement says."""
+        if isinstance(quantity, Periodic):
+            return {quantity.along}
+        if isinstance(quantity, Difference):
+            return {c for c, _ in quantity.at}
+        return {c for c, *_ in quantity.over} if isinstance(quantity, Integral) else set()
 
     def inside(self, source: str, where: str) -> Path:
         """A data file, which must lie in the folder of the problem file, links and all."""

@@ -194,7 +194,7 @@ def _page(
         fields=[(formatting.name(f), [formatting.name(c) for c in problem.inputs(f)], formatting.field(s))
                 for f, s in problem.fields.items()],
         priors=[(formatting.name(u), formatting.prior(p))
-                for u, p in {**problem.unknowns, **problem.noise_priors}.items()],
+                for u, p in problem.scalars.items()],
         sensors=formatting.sensors(problem, sources),
         solutions=[(mode, _unknowns(mode.result, truth)) for mode in modes],
         portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
@@ -215,7 +215,7 @@ def _page(
 def _unknowns(result: Result, truth: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     table = result.summary().table
-    scalars = list(views.scalars(result))
+    scalars = list(views.number_draws(result))
     for scalar in scalars:
         row = table.loc[scalar.label]
         known = truth.get(scalar.owner)

@@ -87,7 +87,7 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
     for portrait in found:
         yield from _quantity_pictures(portrait)
     known = {name: value for name, value in truth.items() if name in result.names}
-    for scalar, panel in zip(views.scalars(result), drawing.posterior_panels(result, known), strict=True):
+    for scalar, panel in zip(views.number_draws(result), drawing.posterior_panels(result, known), strict=True):
         caption = f"{scalar.label}: posterior, its mean and 95% interval, and the prior"
         yield Picture(f"unknown-{scalar.label}", UNKNOWNS, caption, drawing.figure([panel], 1, PANEL))
     if check is not None:
@@ -121,7 +121,7 @@ def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
         caption = f"{name}: posterior mean and 95% interval, with the readings{plain_slice(view)}"
         yield Picture(name, name, caption, drawing.figure([band], 1, WIDE))
     else:
-        scalar = views.Scalar(name, view.prediction.draws)
+        scalar = views.NumberDraws(name, view.prediction.draws)
         panel = partial(drawing.draw_posterior, scalar=scalar, truth=view.truth)
         yield Picture(name, name, f"{name}: posterior", drawing.figure([panel], 1, PANEL))
     for i, part in enumerate(portrait.slices, 1):
@@ -137,7 +137,7 @@ def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
 def _health_pictures(result: Result) -> Iterator[Picture]:
     if result.method.estimate != "point":
         chains = result.method.estimate == "chains"
-        shown = {s.label: s.draws for s in views.scalars(result)} | {"log density": result.stats["log_density"]}
+        shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats["log_density"]}
         for name, draws in shown.items():
             panel = partial(drawing.draw_trace, name=name, draws=draws, chains=chains)
             caption = f"{name}: the draws of each {'chain' if chains else 'fit'}, in order"

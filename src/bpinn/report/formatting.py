@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from bpinn.expressions import Expression
 from bpinn.fields import MLP, KarhunenLoeve
+from bpinn.measurements import innermost, label
 from bpinn.methods import Method
 from bpinn.notation import mathml_name, mathml_number
 from bpinn.problem import Problem
-from bpinn.quantities import Periodic, Quantity, label
 from bpinn.storage import describe_quantity
 
 PARAMETERS = {"loc": "mean", "scale": "sd", "low": "from", "high": "to"}
@@ -45,8 +45,7 @@ def equations(problem: Problem, formulas: Mapping[str, Expression]) -> list[dict
         title: {"name": title, "math": equation(title, formula), "code": None} for title, formula in formulas.items()
     }
     for sensors in problem.sensors.values():
-        quantity: Quantity = sensors.quantity
-        quantity = quantity.quantity if isinstance(quantity, Periodic) else quantity
+        quantity = innermost(sensors.quantity)
         if isinstance(quantity, str) or label(quantity) in found:
             continue
         about = describe_quantity(quantity)

@@ -17,7 +17,7 @@ from bpinn.problem import Problem
 from bpinn.run_folder.files import LOCK, UNFINISHED, only_one, write_file
 from bpinn.storage import describe_problem, describe_settings
 
-FORMAT = 1
+FORMAT, READABLE = 2, (1, 2)  # what is written, and what is read; 1 is of version 0.1
 MANIFEST, RESULT = "manifest.json", "result.npz"
 
 
@@ -46,8 +46,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not right:
         raise InputError(f"{path}: the file is damaged; put it back, or begin again in another folder")
-    if known != FORMAT:
-        raise InputError(f"{path}: has format {known}, this version reads {FORMAT}; upgrade bpinn")
+    if known not in READABLE:
+        raise InputError(f"{path}: has format {known}, this version reads up to {FORMAT}; upgrade bpinn")
     return manifest
 
 
@@ -72,7 +72,10 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         with only_one(folder):
             if not (folder / MANIFEST).is_file():  # another process may have been quicker
                 write_manifest(folder, {"inference": wanted})
-    there = read_manifest(folder).get("inference")
+    manifest = read_manifest(folder)
+    there = manifest.get("inference")
+    if manifest["format"] == 1:
+        wanted["problem"] = _fingerprint(problem, 1)
     if there is None:
         raise InputError(f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
     differ = [name for name in wanted if there.get(name) != wanted[name]]
@@ -93,10 +96,10 @@ def is_free(folder: Path) -> bool:
     return folder.is_dir() and all(p.name == LOCK or p.match(UNFINISHED[0]) for p in folder.iterdir())
 
 
-def _fingerprint(problem: Problem) -> str:
+def _fingerprint(problem: Problem, format_: int = FORMAT) -> str:
     """Of the problem with its data; equations by their names, arguments and text."""
     arrays: dict[str, np.ndarray] = {}
-    digest = hashlib.sha256(json.dumps(describe_problem(problem, arrays), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(describe_problem(problem, arrays, format_), sort_keys=True).encode())
     for name, values in sorted(arrays.items()):
         digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()

@@ -21,8 +21,8 @@ from bpinn import storage
 from bpinn.engine import Progress
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import draw
+from bpinn.measurements import label
 from bpinn.problem_file import ProblemFile, read_problem
-from bpinn.quantities import label
 from bpinn.result import Result
 from bpinn.run_folder.files import Checkpoint, only_one
 from bpinn.run_folder.manifest import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
