@@ -11,7 +11,7 @@ ORDER = [
     "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "measurements", "problem",
     "evaluation", "parameters", "quantity_at", "monitor", "posterior", "prediction", "prior", "reference",
-    "rhat_ess", "convergence", "diagnostics", "modes",
+    "rhat_ess", "convergence", "run_output", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian", "methods.approximation",
     "methods.vi", "methods.potential", "methods.flow", "methods",

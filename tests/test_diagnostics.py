@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bpinn.convergence import branches, enough, ess_of, rhat_of, shortfall
-from bpinn.diagnostics import diagnose
+from bpinn.diagnostics import diagnose_chains
+from bpinn.run_output import RunOutput, SamplerStats
 
 NAMES = ["u at x=0", "k", "f at x=0"]
 EQUATIONS = np.array([False, False, True])
@@ -23,7 +24,7 @@ def healthy(chains=4, draws=1000, seed=0):
 
 
 def judge(functionals, stats):
-    return diagnose(NAMES, functionals, stats, EQUATIONS)
+    return diagnose_chains(RunOutput(tuple(NAMES), EQUATIONS, functionals, SamplerStats(stats), {}))
 
 
 @pytest.mark.parametrize("seed", range(20))

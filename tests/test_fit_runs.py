@@ -9,8 +9,9 @@ from test_fits import compare, fit, poisson
 
 import bpinn as bp
 from bpinn import engine
-from bpinn.diagnostics import diagnose_fit, khat_of
+from bpinn.diagnostics import diagnose_approximation, khat_of
 from bpinn.methods import potential
+from bpinn.run_output import RunOutput, SamplerStats
 
 # --- laws of flows ---
 
@@ -242,11 +243,16 @@ def test_few_draws_are_no_reason_for_a_bad_verdict():
     assert "10 draws are too few to judge" in str(health)
 
 
+def judged(names, functionals, stats, history):
+    equations = np.zeros(len(names), bool)
+    return diagnose_approximation(RunOutput(tuple(names), equations, functionals, SamplerStats(stats), history))
+
+
 def test_one_bad_fit_among_good_ones_is_named():
     rng = np.random.default_rng(0)
     log_density = np.stack([0.01 * rng.normal(size=2000), 5.0 * rng.normal(size=2000)])
     stats = {"log_density": log_density, "log_q": np.zeros((2, 2000))}
-    health = diagnose_fit("approximation", ["k"], rng.normal(size=(2, 2000, 1)), stats, {})
+    health = judged(["k"], rng.normal(size=(2, 2000, 1)), stats, {})
     assert health.verdict == "bad"
     assert "fit 1 is not the posterior" in str(health)
 
@@ -273,7 +279,7 @@ def test_several_fits_are_compared():
     rng = np.random.default_rng(0)
     functionals = rng.normal(size=(3, 200, 2)) + np.array([0.0, 0.0, 5.0])[:, None, None]
     stats = {"log_density": 0.1 * rng.normal(size=(3, 200)), "log_q": np.zeros((3, 200))}
-    health = diagnose_fit("approximation", ["u at x=0", "k"], functionals, stats, {})
+    health = judged(["u at x=0", "k"], functionals, stats, {})
     assert health.verdict == "bad"
     assert "different starts disagree" in str(health)
 
@@ -282,7 +288,7 @@ def test_an_unfinished_fit_is_said_to_be():
     rising = np.linspace(-500, -100, 200)[None]
     rng = np.random.default_rng(0)
     stats = {"log_density": 0.1 * rng.normal(size=(1, 200)), "log_q": np.zeros((1, 200))}
-    health = diagnose_fit("approximation", ["k"], rng.normal(size=(1, 200, 1)), stats, {"elbo": rising})
+    health = judged(["k"], rng.normal(size=(1, 200, 1)), stats, {"elbo": rising})
     assert health.verdict == "care"
     assert "was not finished" in str(health)
 

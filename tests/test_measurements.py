@@ -109,7 +109,10 @@ def test_an_integral_is_inferred_like_any_other_reading(tmp_path):
     field = bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=4)
     problem = bp.Problem(
         domain={"x": (-1.0, 1.0)}, fields={"u": field},
-        sensors={"halves": bp.Sensors(halves, values=[0.2, 0.6], noise=0.05), "u": bp.Sensors("u", {"x": 0.0}, 0.4, 0.05)},
+        sensors={
+            "halves": bp.Sensors(halves, values=[0.2, 0.6], noise=0.05),
+            "u": bp.Sensors("u", {"x": 0.0}, 0.4, 0.05),
+        },
     )  # fmt: skip
     exact = bp.reference.exact(problem)
     result = bp.infer(problem, bp.HMC(num_draws=600, num_warmup=300), seed=0, progress=False)

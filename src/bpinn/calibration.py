@@ -270,7 +270,7 @@ def sbc(
     simulations, draws, seed = int(simulations), int(draws), int(seed)
     if isinstance(method, Method):
         method = method.plain()
-        if method.estimate == "point":
+        if not method.has_spread:
             raise InputError("sbc: a single solution has no error bars to be judged; use another method")
         method.check(problem)
     elif not callable(method):

@@ -21,6 +21,7 @@ from bpinn.convergence import (
     rhat_of,
     statistics,
 )
+from bpinn.run_output import RunOutput, SamplerStats
 
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are to be expected: steps are drawn up to what is just stable
 
@@ -72,20 +73,16 @@ WARM = "a longer warm-up (num_warmup)"
 SMALLER = "a higher target_accept (0.9), which takes smaller steps"
 
 
-def diagnose(
-    names: Sequence[str], functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray
-) -> Diagnosis:
-    """Judge a run of a Markov chain method from its functionals and its sampler's statistics.
-
-    ``equations`` marks the functionals that are equations, of which less is asked.
-    """
+def diagnose_chains(run: RunOutput) -> Diagnosis:
+    """Judge Markov chains from their functionals and their sampler's statistics."""
+    names, functionals, stats, equations = run.names, run.functionals, run.stats, run.is_equation
     found = convergence(names, functionals)
-    density = convergence(["log density"], stats["log_density"][..., None])
+    density = convergence(["log density"], stats.log_density[..., None])
     health = Diagnosis("good", [], [], found, density)
     _judge_draws(health, functionals)
     groups = branches(functionals, equations)
     if len(groups) > 1:
-        _tell_branches(health, groups, names, functionals, equations, stats["log_density"])
+        _tell_branches(health, groups, names, functionals, equations, stats.log_density)
     for group in groups:
         part = convergence(names, functionals[list(group)]) if len(groups) > 1 else found
         where = f" among {_chains(group)}" if len(groups) > 1 else ""
@@ -93,16 +90,13 @@ def diagnose(
         if np.any(equations):
             limits = (GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION), (GOOD_ESS_EQUATION, CARE_ESS_EQUATION)
             _judge_convergence(health, part.only(equations), *limits, where)
-    if "acceptance" in stats:
-        _judge_sampler(health, stats)
+    _judge_sampler(health, stats)
     if not health.reasons:
         _, rhat, ess = found.only(~equations).worst()
-        divergences = int(stats["divergent"].sum()) if "divergent" in stats else 0
-        health.reasons.append(
-            f"{functionals.shape[0]} chains agree (worst R-hat {rhat:.3f}, smallest ESS {ess:.0f}); "
-            f"{divergences or 'no'} divergences"
-        )
-    anew = [i for i, row in enumerate(stats.get("restarts", ())) if np.any(row)]
+        agree = f"{functionals.shape[0]} chains agree (worst R-hat {rhat:.3f}, smallest ESS {ess:.0f})"
+        divergences = "" if stats.divergent is None else f"; {int(stats.divergent.sum()) or 'no'} divergences"
+        health.reasons.append(agree + divergences)
+    anew = [] if stats.restarts is None else [i for i, row in enumerate(stats.restarts) if np.any(row)]
     if anew:
         health.reasons.append(f"{_chains(anew)} began anew in warm-up, having come to where nothing fits")
     return health
@@ -176,26 +170,26 @@ def _judge_convergence(
         health.worsen("care", f"{ess:.0f} effective draws{where} of {poorest} (wanted {esses[0]})", MORE)
 
 
-def _judge_sampler(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
-    acceptance = stats["acceptance"].mean(axis=1)
-    divergent = stats["divergent"].mean()
-    if np.any(acceptance < 0.1):
+def _judge_sampler(health: Diagnosis, stats: SamplerStats) -> None:
+    """What the sampler says of itself, as far as it says anything."""
+    if stats.acceptance is not None:
+        acceptance = stats.acceptance.mean(axis=1)
         chain = int(np.argmin(acceptance))
-        health.worsen("bad", f"chain {chain} accepts only {acceptance[chain]:.0%} of its proposals", WARM)
-    elif np.any(acceptance < 0.4):
-        chain = int(np.argmin(acceptance))
-        health.worsen("care", f"chain {chain} accepts {acceptance[chain]:.0%} of its proposals", WARM)
-    count = int(stats["divergent"].sum())
-    if divergent > CARE_DIVERGENT:
-        health.worsen("bad", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
-    elif divergent > GOOD_DIVERGENT:
-        health.worsen("care", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
-    steps = stats["step_size"][:, -1]
-    typical = np.median(steps)
-    collapsed = steps < 0.02 * typical
-    if np.any(collapsed):
-        chain = int(np.argmin(steps))
-        health.worsen("bad", f"the step size of chain {chain} collapsed to {steps[chain]:.1e}", WARM)
+        if acceptance[chain] < 0.1:
+            health.worsen("bad", f"chain {chain} accepts only {acceptance[chain]:.0%} of its proposals", WARM)
+        elif acceptance[chain] < 0.4:
+            health.worsen("care", f"chain {chain} accepts {acceptance[chain]:.0%} of its proposals", WARM)
+    if stats.divergent is not None:
+        divergent, count = stats.divergent.mean(), int(stats.divergent.sum())
+        if divergent > CARE_DIVERGENT:
+            health.worsen("bad", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
+        elif divergent > GOOD_DIVERGENT:
+            health.worsen("care", f"{count} divergent transitions ({divergent:.1%})", SMALLER)
+    if stats.step_size is not None:
+        steps = stats.step_size[:, -1]
+        if np.any(steps < 0.02 * np.median(steps)):
+            chain = int(np.argmin(steps))
+            health.worsen("bad", f"the step size of chain {chain} collapsed to {steps[chain]:.1e}", WARM)
 
 
 # --- populations of particles ---
@@ -206,18 +200,15 @@ FEWEST_ANCESTORS = 5
 LARGER = "more particles, or more moves of each (num_moves)"
 
 
-def diagnose_particles(
-    names: Sequence[str],
-    functionals: np.ndarray,
-    stats: dict[str, np.ndarray],
-    history: dict[str, np.ndarray],
-    equations: np.ndarray,
-) -> Diagnosis:
+def diagnose_particles(run: RunOutput) -> Diagnosis:
     """Judge populations of sequential Monte Carlo, (populations, particles, ...), by how they agree."""
+    functionals, stats = run.functionals, run.stats
+    assert stats.ancestor is not None
+    assert stats.log_evidence is not None
     health = Diagnosis("good", [], [])
     _judge_finite(health, functionals)
     populations = functionals.shape[0]
-    reached = np.nanmax(history["weight"], axis=1)
+    reached = np.nanmax(run.history["weight"], axis=1)
     if np.any(reached < 1.0):
         health.worsen(
             "bad", f"the likelihood came to {reached.min():.2g} of its strength only: the posterior is not reached",
@@ -226,21 +217,21 @@ def diagnose_particles(
     if populations == 1:
         health.worsen("care", "a single population cannot show how far its probabilities are off", "chains=4")
         return health
-    ancestors = min(len(np.unique(row)) for row in stats["ancestor"])
+    ancestors = min(len(np.unique(row)) for row in stats.ancestor)
     if ancestors < FEWEST_ANCESTORS:
         health.worsen("care", f"all particles of a population stem from {ancestors} of the prior's draws", LARGER)
-    evidence = stats["log_evidence"][:, 0].astype(float)
+    evidence = stats.log_evidence[:, 0].astype(float)
     spread = float(np.std(evidence, ddof=1))
     if spread > EVIDENCE_SPREAD:
         verdict = "bad" if spread > EVIDENCE_BAD_SPREAD else "care"
         health.worsen(verdict, f"populations disagree about the evidence: its log has an sd of {spread:.1f}", LARGER)
     if np.all(np.isfinite(functionals)):
-        read = ~equations
+        read = ~run.is_equation
         rhat = rhat_of(functionals[..., read])
         i = int(np.argmax(rhat))
         if rhat[i] > POPULATION_RHAT:
             verdict = "bad" if rhat[i] > POPULATION_BAD_RHAT else "care"
-            name = np.array(names)[read][i]
+            name = np.array(run.names)[read][i]
             health.worsen(verdict, f"populations disagree: R-hat of {name} is {rhat[i]:.2f}", LARGER)
     if not health.reasons:
         health.reasons.append(f"{populations} populations agree; log evidence {evidence.mean():.1f} ± {spread:.1f}")
@@ -277,31 +268,22 @@ def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
     return khat if np.isfinite(khat) else np.inf, share
 
 
-def diagnose_fit(
-    estimate: str,
-    names: Sequence[str],
-    functionals: np.ndarray,
-    stats: dict[str, np.ndarray],
-    history: dict[str, np.ndarray],
-) -> Diagnosis:
-    """Judge a fit: ``estimate`` is "approximation", "heuristic" or "point"."""
+def diagnose_fit(run: RunOutput) -> Diagnosis:
+    """Judge what was fitted by how its training went and how fits from different starts agree."""
     health = Diagnosis("good", [], [])
-    _judge_finite(health, functionals)
-    _judge_starts(health, names, functionals)
-    if "used" in history:
-        _judge_steps(health, history["used"])
-    if "elbo" in history:
-        _judge_settled(health, history["elbo"])
-    if estimate == "approximation":
-        _judge_weights(health, stats)
-    elif estimate == "heuristic":
-        health.worsen(
-            "care",
-            "the spread of dropout's draws is not a posterior: it follows the dropout rate rather than the noise",
-            "HMC for error bars",
-        )
-    else:
-        health.worsen("care", "a single solution: nothing is said of how uncertain it is", "HMC for error bars")
+    _judge_finite(health, run.functionals)
+    _judge_starts(health, run.names, run.functionals)
+    if "used" in run.history:
+        _judge_steps(health, run.history["used"])
+    if "elbo" in run.history:
+        _judge_settled(health, run.history["elbo"])
+    return health
+
+
+def diagnose_approximation(run: RunOutput) -> Diagnosis:
+    """Judge a fitted density, by its training and by its importance weights."""
+    health = diagnose_fit(run)
+    _judge_weights(health, run.stats)
     return health
 
 
@@ -344,13 +326,14 @@ def _judge_settled(health: Diagnosis, elbo: np.ndarray) -> None:
             health.worsen("care", f"fit {i} was not finished: its ELBO rose by {gained:.1f} in the last tenth", STEPS)
 
 
-def _judge_weights(health: Diagnosis, stats: dict[str, np.ndarray]) -> None:
+def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
     """Importance weights posterior / approximation tell how far the one is from the other (Yao et al. 2018)."""
-    folded = float(np.mean(stats["folded"])) if "folded" in stats else 0.0
+    folded = 0.0 if stats.folded is None else float(np.mean(stats.folded))
     if folded > 0:
         verdict = "bad" if folded > FOLDED else "care"
         health.worsen(verdict, f"the flow folds over itself at {folded:.1%} of the draws", "more Euler steps (steps)")
-    log_weights = stats["log_density"] - stats["log_q"]
+    assert stats.log_q is not None
+    log_weights = stats.log_density - stats.log_q
     fits, draws = log_weights.shape
     if draws < FEWEST_DRAWS:
         health.worsen("care", f"{draws} draws are too few to judge the approximation by", "more draws (num_draws)")

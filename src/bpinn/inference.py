@@ -21,6 +21,7 @@ from bpinn.progress import Display
 from bpinn.result import Result
 from bpinn.run_folder.files import Checkpoint, only_one
 from bpinn.run_folder.manifest import RESULT, claim, has_begun, versions
+from bpinn.run_output import SamplerStats
 from bpinn.storage import load, save
 
 GIB = 2**30
@@ -161,7 +162,7 @@ def draw(
         seed,
         draws.z,
         draws.functionals,
-        draws.stats,
+        SamplerStats(draws.stats),
         draws.seconds,
         versions(),
         draws.interrupted,

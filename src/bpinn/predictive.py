@@ -126,7 +126,7 @@ def check(result: Result) -> Check:
     """
     if not isinstance(result, Result):
         raise InputError(f"predictive.check: expected a result of bp.infer, got {type(result).__name__}")
-    if result.method.estimate == "point":
+    if not result.method.has_spread:
         raise InputError("predictive.check: a single solution has no posterior to compare readings with")
     result = result.thinned(MOST_DRAWS)
     return _compared(result, _expected(result, result.z))

@@ -19,6 +19,7 @@ from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import QuantityAt, measured
+from bpinn.run_output import RunOutput, SamplerStats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,12 +92,15 @@ class Result:
     seed: int
     z: np.ndarray
     functionals: np.ndarray
-    stats: dict[str, np.ndarray]
+    stats: SamplerStats
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     history: dict[str, np.ndarray] = field(default_factory=dict)
     readings_noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self.stats = SamplerStats(self.stats)
 
     def __repr__(self) -> str:
         return f"Result({type(self.method).__name__}, {self.extent}, {self.problem})"
@@ -141,13 +145,13 @@ class Result:
         values = self.monitor.numbers_of(self.functionals)
         flat = values.reshape(values.shape[0] * values.shape[1], count).astype(float)
         columns = {"mean": flat.mean(axis=0)}
-        if self._has_spread:
+        if self.method.has_spread:
             low, high = np.quantile(flat, [0.5 - p / 2, 0.5 + p / 2], axis=0)
             tail = f"{100 * (0.5 - p / 2):g}%", f"{100 * (0.5 + p / 2):g}%"
             columns |= {"sd": flat.std(axis=0, ddof=1), tail[0]: low, tail[1]: high}
         else:
             columns |= {"sd": np.full(count, np.nan)}
-        if self.method.estimate == "chains":
+        if self.method.is_markov:
             columns |= {"rhat": convergence.rhat_of(values) if count else np.zeros(0)}
             columns |= {"ess": convergence.ess_of(values) if count else np.zeros(0)}
         import pandas as pd  # here, because importing it takes a third of a second
@@ -158,18 +162,9 @@ class Result:
         return Summary(table, f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{self.diagnose()}")
 
     @property
-    def _has_spread(self) -> bool:
-        """A single solution has no error bars, nor have several: they do not say how far the truth may be."""
-        return self.method.estimate != "point"
-
-    @property
     def extent(self) -> str:
         """How much there is, in words."""
-        chains, draws = self.z.shape[:2]
-        if not self._has_spread:
-            return "one solution, no error bars" if chains == 1 else f"{chains} solutions, no error bars"
-        unit = {"chains": "chain", "particles": "population"}.get(self.method.estimate, "fit")
-        return f"{chains} {unit}{'s' if chains > 1 else ''} of {draws} draws"
+        return self.method.extent(*self.z.shape[:2])
 
     def only(self, *chains: int) -> "Result":
         """The result with some of its chains, such as those that are on one of several solutions.
@@ -186,7 +181,7 @@ class Result:
             self,
             z=self.z[rows],
             functionals=self.functionals[rows],
-            stats={name: values[rows] for name, values in self.stats.items()},
+            stats=self.stats.select(lambda values: values[rows]),
             history={name: values if name == "step" else values[rows] for name, values in self.history.items()},
         )
 
@@ -199,7 +194,7 @@ class Result:
         Example:
             ``for mode in result.modes(): print(mode); print(mode.result.summary())``
         """
-        groups = self.diagnose().branches if self.method.estimate == "chains" else ()
+        groups = self.diagnose().branches
         chains, draws = self.z.shape[:2]
         if groups:
             shares = [len(group) / chains for group in groups]
@@ -222,13 +217,10 @@ class Result:
     def _probabilities(self, inside: np.ndarray) -> list[tuple[float, float]] | None:
         """Of solutions, with their standard errors; ``inside`` is (solutions, chains, draws). None if unknown."""
         shares = inside.mean(axis=2)
-        weights = np.ones(shares.shape[1])
-        if self.method.estimate == "particles":
-            evidence = self.stats["log_evidence"][:, 0].astype(float)
-            weights = np.exp(evidence - evidence.max())
-        elif self.method.estimate != "chains" or np.any(shares == 0):
+        weights = self.method.weights(shares, self.stats)
+        if weights is None:
             return None
-        weights /= weights.sum()
+        weights = weights / weights.sum()
         mean = shares @ weights
         error = np.sqrt(((shares - mean[:, None]) ** 2) @ weights**2)
         return [(float(p), float(e)) for p, e in zip(mean, error, strict=True)]
@@ -239,7 +231,7 @@ class Result:
             self,
             z=self.z[mask][None],
             functionals=self.functionals[mask][None],
-            stats={name: values[mask][None] for name, values in self.stats.items()},
+            stats=self.stats.select(lambda values: values[mask][None]),
             history={name: values if name == "step" else values[:1] for name, values in self.history.items()},
         )
 
@@ -256,7 +248,7 @@ class Result:
             self,
             z=self.z[:, rows],
             functionals=self.functionals[:, rows],
-            stats={name: values[:, rows] for name, values in self.stats.items()},
+            stats=self.stats.select(lambda values: values[:, rows]),
         )
 
     def diagnose(self) -> diagnostics.Diagnosis:
@@ -265,14 +257,10 @@ class Result:
 
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
-        names, equations = self.functional_names, self.monitor.is_equation
-        if self.method.estimate == "chains":
-            health = diagnostics.diagnose(names, self.functionals, self.stats, equations)
-        elif self.method.estimate == "particles":
-            health = diagnostics.diagnose_particles(names, self.functionals, self.stats, self.history, equations)
-        else:
-            health = diagnostics.diagnose_fit(self.method.estimate, names, self.functionals, self.stats, self.history)
-        if self.method.estimate in ("chains", "particles", "approximation"):
+        monitor = self.monitor
+        run = RunOutput(monitor.names, monitor.is_equation, self.functionals, self.stats, self.history)
+        health = self.method.judge(run)
+        if self.method.is_posterior:
             from bpinn.predictive import judge  # which is made of results
 
             judge(self, health)
@@ -314,7 +302,15 @@ class Result:
 
         itemsize = self.z.dtype.itemsize
         return Prediction(
-            evaluate, located.chunk, located.shape, chains, draws, itemsize, located.at, located.label, self._has_spread
+            evaluate,
+            located.chunk,
+            located.shape,
+            chains,
+            draws,
+            itemsize,
+            located.at,
+            located.label,
+            self.method.has_spread,
         )
 
     def _scatter(self, quantity: Quantity, noise: bool | str | float, where: str) -> Any:

@@ -28,6 +28,7 @@ from bpinn.problem import Problem, Sensors
 from bpinn.quantities import StoredFunction
 from bpinn.registry import Registry
 from bpinn.run_folder.files import draws_checksum, map_draws, read_arrays, write_file
+from bpinn.run_output import SamplerStats
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -113,7 +114,7 @@ def _rebuilt(
         about["seed"],
         arrays["z"],
         arrays["functionals"],
-        stats,
+        SamplerStats(stats),
         about["seconds"],
         about["versions"],
         about["interrupted"],
@@ -122,25 +123,15 @@ def _rebuilt(
     )
 
 
-# What the verdict on draws of each kind is made of.
-STATISTICS = {
-    "chains": {"log_density"},
-    "particles": {"log_density", "log_evidence", "ancestor"},
-    "approximation": {"log_density", "log_q"},
-}
-TOGETHER = {"acceptance", "divergent", "step_size"}  # what samplers tell of each draw, all or none
-
-
 def _is_whole(result: "Result") -> bool:
     """Whether all that is asked of a result later is there, and is what it should be."""
     stats, history = result.stats, result.history
-    needed = STATISTICS.get(result.method.estimate, set()) | (TOGETHER if "acceptance" in stats else set())
     chains = result.z.shape[0]
     numbers = [result.z, result.functionals, *stats.values(), *history.values()]
     told = [(verdict, reason, advice or "") for verdict, reason, advice in result.readings_noted]
     return (
-        needed <= set(stats)
-        and (result.method.estimate != "particles" or "weight" in history)
+        result.method.recorded <= set(stats)
+        and result.method.fitted <= set(history)
         and all(values.dtype.kind in "fiub" for values in numbers)
         and all(values.shape == result.z.shape[:2] for values in stats.values())
         and all(values.ndim == 2 and len(values) == chains for name, values in history.items() if name != "step")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bpinn.diagnostics import Diagnosis, diagnose_approximation
 from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
 from bpinn.methods.pinn import first_fit
@@ -16,6 +17,7 @@ from bpinn.methods.training import Trained
 from bpinn.parameters import Parameters
 from bpinn.posterior import Model
 from bpinn.problem import Problem
+from bpinn.run_output import RunOutput
 
 STARTS = ("auto", "small", "fit", "laplace")
 MOST_PARAMETERS = 2000  # for which a square matrix is trained
@@ -28,7 +30,8 @@ class Approximation(Trained):
     Parameters are in units of the prior: ``z = centre + scale * v`` and q is a density of ``v``.
     """
 
-    estimate: ClassVar[str] = "approximation"
+    is_posterior: ClassVar[bool] = True
+    recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_q"})
     objective: ClassVar[str] = "elbo"
     sign: ClassVar[float] = -1.0
 
@@ -66,6 +69,9 @@ class Approximation(Trained):
                 f"{type(self).__name__}: the problem has {size} parameters, and matrices of that size are for up to "
                 f"{MOST_PARAMETERS}; use bp.HMC(), {instead}, or a KarhunenLoeve field"
             )
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        return diagnose_approximation(run)
 
     def noise_size(self, dim: int) -> int:
         """How many standard normal numbers a draw takes."""

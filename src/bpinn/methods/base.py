@@ -12,10 +12,12 @@ import numpy as np
 from jax import Array
 
 from bpinn.checks import is_whole
+from bpinn.diagnostics import Diagnosis, diagnose_chains
 from bpinn.errors import InputError
 from bpinn.posterior import Model
 from bpinn.problem import Problem
 from bpinn.registry import Registry
+from bpinn.run_output import RunOutput, SamplerStats
 
 
 class Record(NamedTuple):
@@ -101,10 +103,13 @@ class Method(ABC):
     """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
 
     registry: ClassVar[Registry] = Registry("method")
-    # What the draws are: Markov "chains"; "particles" of populations; independent draws of an "approximation" with a
-    # density; a spread that stands for uncertainty but is no posterior ("heuristic"); or a single solution ("point").
-    estimate: ClassVar[str] = "chains"
     fewer: ClassVar[str] = "fewer num_draws"  # what to do when draws take too much memory
+    unit: ClassVar[str] = "chain"  # what each of ``chains`` is called
+    has_spread: ClassVar[bool] = True  # whether the spread of the draws stands for an uncertainty
+    is_markov: ClassVar[bool] = True  # whether the draws of a chain follow each other, so that R-hat and ESS mean much
+    is_posterior: ClassVar[bool] = True  # whether draws are of the posterior, or of something near it
+    recorded: ClassVar[frozenset[str]] = frozenset({"log_density"})  # statistics that its verdict is based on
+    fitted: ClassVar[frozenset[str]] = frozenset()  # likewise of the history of a fit
     chains: int
 
     def plain(self) -> Self:
@@ -123,6 +128,22 @@ class Method(ABC):
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:
         """The stages of a run, in order; the last one gives the draws."""
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        """The verdict on a run's draws, before the readings are looked at; as Markov chains unless overridden."""
+        return diagnose_chains(run)
+
+    def extent(self, chains: int, draws: int) -> str:
+        """How much a result holds, in words."""
+        return f"{chains} {self.unit}{'s' if chains > 1 else ''} of {draws} draws"
+
+    def weights(self, visits: np.ndarray, stats: SamplerStats) -> np.ndarray | None:
+        """How much each chain counts in the probabilities of several solutions; None if chains cannot say.
+
+        ``visits`` is the share of each chain's draws on each solution, (solutions, chains). Chains that have all
+        visited all solutions count the same.
+        """
+        return None if np.any(visits == 0) else np.ones(visits.shape[1])
 
 
 def _plain(value: Any) -> Any:

@@ -1,12 +1,13 @@
 """Dropout: networks with neurons left out at random, whose spread stands for the uncertainty."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.fields import MLP
 from bpinn.methods.base import check_count, check_number
@@ -14,6 +15,7 @@ from bpinn.methods.network import Network, mask
 from bpinn.posterior import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
+from bpinn.run_output import RunOutput
 
 
 @register("dropout")
@@ -40,7 +42,6 @@ class Dropout(Network):
         (1, 50)
     """
 
-    estimate: ClassVar[str] = "heuristic"
     rate: float = 0.05
     num_draws: int = 4000
     last: int = 10_000
@@ -72,6 +73,15 @@ class Dropout(Network):
     @property
     def _num_draws(self) -> int:
         return self.num_draws
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        health = super().judge(run)
+        health.worsen(
+            "care",
+            "the spread of dropout's draws is not a posterior: it follows the dropout rate rather than the noise",
+            "HMC for error bars",
+        )
+        return health
 
     def masked(self, model: Model, params: Array, key: Array) -> Array:
         z = super().masked(model, params, key)

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from bpinn.diagnostics import Diagnosis
 from bpinn.methods.base import Record, Stage, check_count
 from bpinn.methods.network import Network
 from bpinn.methods.training import First, Fit, Sample
 from bpinn.posterior import Model
 from bpinn.registry import register
+from bpinn.run_output import RunOutput
 
 FIRST_RATE = 1e-2  # of a fit that only looks for a start
 
@@ -81,7 +83,7 @@ class PINN(Network):
         ((1, 1), 'care')
     """
 
-    estimate: ClassVar[str] = "point"
+    has_spread: ClassVar[bool] = False
     polish: int = 0
 
     def __post_init__(self) -> None:
@@ -96,6 +98,14 @@ class PINN(Network):
     @property
     def _num_draws(self) -> int:
         return 1
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        health = super().judge(run)
+        health.worsen("care", "a single solution: nothing is said of how uncertain it is", "HMC for error bars")
+        return health
+
+    def extent(self, chains: int, draws: int) -> str:
+        return "one solution, no error bars" if chains == 1 else f"{chains} solutions, no error bars"
 
     def stages(self) -> tuple[Stage, ...]:
         fit, sample = Fit.of(self), Sample(1, 0, self)

@@ -11,15 +11,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from blackjax.mcmc import hmc
 from blackjax.smc.resampling import systematic
 from jax import Array
 
+from bpinn.diagnostics import Diagnosis, diagnose_particles
 from bpinn.methods.base import Method, Record, Stage, check_count, check_number
 from bpinn.methods.hmc import HMC
 from bpinn.methods.start import prior_units
 from bpinn.posterior import Model
 from bpinn.registry import register
+from bpinn.run_output import RunOutput, SamplerStats
 
 FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
 BISECTIONS = 60
@@ -174,8 +177,11 @@ class SMC(Method):
         ``for mode in bp.infer(problem, bp.SMC(), seed=0).modes(): print(mode)``
     """
 
-    estimate: ClassVar[str] = "particles"
     fewer: ClassVar[str] = "fewer particles"
+    unit: ClassVar[str] = "population"
+    is_markov: ClassVar[bool] = False
+    recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_evidence", "ancestor"})
+    fitted: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     particles: int = 200
     num_moves: int = 3
@@ -194,3 +200,12 @@ class SMC(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         return Tempering(self.most_steps, self.most_steps, self), Particles(self.particles, 0)
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        return diagnose_particles(run)
+
+    def weights(self, visits: np.ndarray, stats: SamplerStats) -> np.ndarray | None:
+        """Populations count by their evidence."""
+        assert stats.log_evidence is not None
+        evidence = stats.log_evidence[:, 0].astype(float)
+        return np.exp(evidence - evidence.max())

@@ -10,8 +10,10 @@ import numpy as np
 import optax
 from jax import Array
 
+from bpinn.diagnostics import Diagnosis, diagnose_fit
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
 from bpinn.posterior import Model
+from bpinn.run_output import RunOutput, SamplerStats
 
 SCHEDULES = ("cosine", "constant")
 FINAL_RATE = 1e-2  # of the first learning rate, at the end of the cosine schedule
@@ -167,6 +169,10 @@ class Sample(Stage):
 class Trained(Method):
     """What trained methods share: Adam's settings, and how draws are made of what was fitted."""
 
+    unit: ClassVar[str] = "fit"
+    is_markov: ClassVar[bool] = False
+    is_posterior: ClassVar[bool] = False
+    recorded: ClassVar[frozenset[str]] = frozenset()
     objective: ClassVar[str] = "loss"
     sign: ClassVar[float] = 1.0  # of the recorded objective against the loss
     every: ClassVar[int] = 100  # steps in a record of the history
@@ -212,6 +218,12 @@ class Trained(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         return Fit.of(self), Sample(self._num_draws, 0, self)
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        return diagnose_fit(run)
+
+    def weights(self, visits: np.ndarray, stats: SamplerStats) -> np.ndarray | None:
+        return None
 
     @property
     @abstractmethod

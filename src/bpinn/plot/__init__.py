@@ -158,12 +158,11 @@ def traces(result: Result) -> Figure:
     Chains that have found the same posterior overlap, each like noise around one level.
     """
     _check_result(result, "traces")
-    if result.method.estimate == "point":
+    if not result.method.has_spread:
         raise InputError("traces: a single solution has no draws to follow; use plot.history")
-    shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats["log_density"]}
+    shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats.log_density}
     panels: list[drawing.Draw] = [
-        partial(drawing.draw_trace, name=name, draws=draws, chains=result.method.estimate == "chains")
-        for name, draws in shown.items()
+        partial(drawing.draw_trace, name=name, draws=draws, method=result.method) for name, draws in shown.items()
     ]
     return drawing.figure(panels, 1 if len(panels) < 3 else 2, drawing.FLAT)
 

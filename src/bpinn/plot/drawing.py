@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from bpinn.checks import numbers
 from bpinn.convergence import rhat_of
 from bpinn.errors import InputError
+from bpinn.methods import Method
 from bpinn.plot import views
 from bpinn.result import Result
 
@@ -122,7 +123,7 @@ def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
             if value.shape != wanted:
                 raise InputError(f"truth of {scalar.owner!r}: it has shape {value.shape}, wanted is {wanted}")
             truth = value.ravel()[scalar.component]
-        panels.append(partial(draw_posterior, scalar=scalar, truth=truth, spread=result.method.estimate != "point"))
+        panels.append(partial(draw_posterior, scalar=scalar, truth=truth, spread=result.method.has_spread))
     return panels
 
 
@@ -149,13 +150,13 @@ def draw_posterior(ax: Axes, scalar: views.NumberDraws, truth: Any = None, sprea
     ax.spines["left"].set_visible(False)
 
 
-def draw_trace(ax: Axes, name: str, draws: np.ndarray, chains: bool) -> None:
+def draw_trace(ax: Axes, name: str, draws: np.ndarray, method: Method) -> None:
     for i, chain in enumerate(draws):
         # many thousand points a line would make a vector figure too large to open
         style: Any = {"lw": 0.6, "alpha": 0.8, "rasterized": True, "color": CHAINS[i % len(CHAINS)]}
-        ax.plot(chain, label=f"{'chain' if chains else 'fit'} {i}", **style)
+        ax.plot(chain, label=f"{method.unit} {i}", **style)
     ax.set(xlabel="draw", ylabel=views.math(name))
-    if chains:
+    if method.is_markov:
         ax.set_title(rf"$\hat{{R}}$ = {rhat_of(draws):.3f}")
     ax.margins(x=0)
 

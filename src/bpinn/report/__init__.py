@@ -63,7 +63,7 @@ def write(
     truth = views.by_name(result.problem, truth, "report")
     fewer = result.thinned(MOST_DRAWS)
     found = portraits(fewer, truth)
-    check = None if result.method.estimate == "point" else result.diagnose().check or predictive.check(fewer)
+    check = None if not result.method.has_spread else result.diagnose().check or predictive.check(fewer)
     for inside in ("figures", "tables"):
         _make(folder / inside)
     shown: dict[str, list[dict[str, str]]] = {}
@@ -202,6 +202,7 @@ def _page(
         check=check,
         surprising=_surprising(check),
         chains=_chains(result),
+        markov=result.method.is_markov,
         settings=formatting.settings(result.method),
         seed=result.seed,
         versions=result.versions,
@@ -254,15 +255,17 @@ def _surprising(check: predictive.Check | None) -> list[dict[str, Any]]:
 
 
 def _chains(result: Result) -> list[dict[str, Any]]:
-    """What the sampler says of each chain."""
-    if "acceptance" not in result.stats:
-        return []
+    """What the sampler recorded of each chain, where it did."""
     stats = result.stats
-    return [
-        {
-            "acceptance": float(stats["acceptance"][i].mean()), "step_size": float(stats["step_size"][i, -1]),
-            "gradients": float(np.median(stats["gradients"][i])), "divergent": int(stats["divergent"][i].sum()),
-            "log_density": float(stats["log_density"][i].mean()),
+    if stats.acceptance is None or stats.step_size is None:
+        return []
+    rows = []
+    for i in range(result.z.shape[0]):
+        row: dict[str, Any] = {
+            "acceptance": float(stats.acceptance[i].mean()),
+            "step_size": float(stats.step_size[i, -1]),
         }
-        for i in range(result.z.shape[0])
-    ]  # fmt: skip
+        row["gradients"] = float(np.median(stats.gradients[i])) if stats.gradients is not None else np.nan
+        row["divergent"] = int(stats.divergent[i].sum()) if stats.divergent is not None else 0
+        rows.append(row | {"log_density": float(stats.log_density[i].mean())})
+    return rows

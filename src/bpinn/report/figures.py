@@ -135,12 +135,11 @@ def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
 
 
 def _health_pictures(result: Result) -> Iterator[Picture]:
-    if result.method.estimate != "point":
-        chains = result.method.estimate == "chains"
-        shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats["log_density"]}
+    if result.method.has_spread:
+        shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats.log_density}
         for name, draws in shown.items():
-            panel = partial(drawing.draw_trace, name=name, draws=draws, chains=chains)
-            caption = f"{name}: the draws of each {'chain' if chains else 'fit'}, in order"
+            panel = partial(drawing.draw_trace, name=name, draws=draws, method=result.method)
+            caption = f"{name}: the draws of each {result.method.unit}, in order"
             yield Picture(f"trace-{name.replace(' ', '-')}", HEALTH, caption, drawing.figure([panel], 1, PANEL))
     for name, values in result.history.items():
         if name in ("elbo", "loss"):

@@ -1,0 +1,81 @@
+"""What a run hands over to be judged: draws of the monitored quantities, and what the method recorded beside them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class SamplerStats(dict[str, np.ndarray]):
+    """What a method recorded with each draw: arrays (chains, draws) by name.
+
+    The known ones are attributes too, and None where a method does not record them. Others, of methods from other
+    packages, are found by name as in any dictionary.
+    """
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """Of the posterior, up to the evidence, at each draw."""
+        return self["log_density"]
+
+    @property
+    def acceptance(self) -> np.ndarray | None:
+        """Acceptance probability of each transition."""
+        return self.get("acceptance")
+
+    @property
+    def divergent(self) -> np.ndarray | None:
+        """Whether the trajectory of a transition diverged."""
+        return self.get("divergent")
+
+    @property
+    def step_size(self) -> np.ndarray | None:
+        return self.get("step_size")
+
+    @property
+    def gradients(self) -> np.ndarray | None:
+        """Gradients that each transition took."""
+        return self.get("gradients")
+
+    @property
+    def restarts(self) -> np.ndarray | None:
+        """How often the chain was restarted in warm-up."""
+        return self.get("restarts")
+
+    @property
+    def log_q(self) -> np.ndarray | None:
+        """Log density of an approximation at its draws."""
+        return self.get("log_q")
+
+    @property
+    def folded(self) -> np.ndarray | None:
+        """Whether a flow is not invertible at a draw."""
+        return self.get("folded")
+
+    @property
+    def log_evidence(self) -> np.ndarray | None:
+        """Of a population of particles, the same at each of them."""
+        return self.get("log_evidence")
+
+    @property
+    def ancestor(self) -> np.ndarray | None:
+        """The draw of the prior that a particle descends from."""
+        return self.get("ancestor")
+
+    def select(self, choose: Callable[[np.ndarray], np.ndarray]) -> "SamplerStats":
+        """The same function of every array, such as the rows of some chains."""
+        return SamplerStats({name: choose(values) for name, values in self.items()})
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """``functionals`` are (chains, draws, functionals); ``names`` and ``is_equation`` describe their columns.
+
+    ``history`` has what was recorded while something was fitted, (chains, records), and the ``step`` of each record.
+    """
+
+    names: tuple[str, ...]
+    is_equation: np.ndarray
+    functionals: np.ndarray
+    stats: SamplerStats
+    history: dict[str, np.ndarray]
