@@ -10,9 +10,9 @@ import pytest
 from test_sampling import make_problem, straight_line
 
 import bpinn as bp
-from bpinn import checkpoint as disk
 from bpinn import engine
 from bpinn.posterior import Posterior
+from bpinn.run_folder import files as disk
 from bpinn.run_folder.files import Checkpoint, only_one, write_file
 
 METHODS = {
