@@ -1,6 +1,7 @@
 import contextlib
 import itertools
 import signal
+import sys
 
 import jax
 import numpy as np
@@ -56,6 +57,33 @@ def before_each_block(monkeypatch):
             yield
 
     return hooked
+
+
+@pytest.fixture
+def calls_in():
+    """A function that counts the calls, of Python and of C functions, that another function makes.
+
+    They measure its work as seconds do, but are the same on every machine. More than ``most`` of them are not waited
+    for: the test fails there.
+    """
+
+    def count(function, most=float("inf")):
+        calls, before = 0, sys.getprofile()
+
+        def profile(frame, event, arg):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+            if calls > most:
+                raise AssertionError(f"more than {most} calls")
+
+        sys.setprofile(profile)
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    return count
 
 
 @pytest.fixture
