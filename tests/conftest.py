@@ -1,10 +1,89 @@
+import contextlib
+import itertools
 import signal
+import sys
 
 import jax
 import numpy as np
 import pytest
 
 import bpinn as bp
+from bpinn import engine
+
+
+def set_block_size(steps, setattr=setattr):
+    """Make the engine run blocks of ``steps`` steps, however fast the machine is.
+
+    With more than one step a block, blocks that start before the first one of a stage has ended still have one step:
+    the engine measures its speed by it. Blocks also end where warm-up ends and where chains wait for each other.
+    """
+    if steps == 1:
+        setattr(engine, "BLOCK_SECONDS", 1e-9)
+    else:
+        setattr(engine, "BLOCK_SECONDS", 1e9)
+        setattr(engine, "BLOCK_STEPS", steps)
+
+
+@pytest.fixture
+def blocks_of(monkeypatch):
+    """A function that sets the number of steps in a block, from then on."""
+    return lambda steps: set_block_size(steps, monkeypatch.setattr)
+
+
+@pytest.fixture
+def one_step_blocks(blocks_of):
+    """Every step is a block: progress is reported after every step of a chain, and a run can be stopped at any."""
+    blocks_of(1)
+
+
+@pytest.fixture
+def before_each_block(monkeypatch):
+    """A context in which ``hook(number, first)`` is called before each block, in the thread that runs the block.
+
+    ``number`` counts the blocks of all chains, from 1: the block without steps that compiles. ``first`` is the block's
+    first step.
+    """
+
+    @contextlib.contextmanager
+    def hooked(hook):
+        run_block, numbers = engine._block, itertools.count(1)
+
+        def block(stage, model, data, state, key, first, *args, **kwargs):
+            hook(next(numbers), int(first))
+            return run_block(stage, model, data, state, key, first, *args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "_block", block)
+            yield
+
+    return hooked
+
+
+@pytest.fixture
+def calls_in():
+    """A function that counts the calls, of Python and of C functions, that another function makes.
+
+    They measure its work as seconds do, but are the same on every machine. More than ``most`` of them are not waited
+    for: the test fails there.
+    """
+
+    def count(function, most=float("inf")):
+        calls, before = 0, sys.getprofile()
+
+        def profile(frame, event, arg):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+            if calls > most:
+                raise AssertionError(f"more than {most} calls")
+
+        sys.setprofile(profile)
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    return count
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Blocks on disk: a run that is taken up again gives the draws of one that was never stopped, bit for bit."""
 
-import contextlib
 import errno
+import itertools
 import os
 import shutil
 
@@ -10,9 +10,9 @@ import pytest
 from test_sampling import make_problem, straight_line
 
 import bpinn as bp
-from bpinn import checkpoint as disk
 from bpinn import engine
 from bpinn.posterior import Posterior
+from bpinn.run_folder import files as disk
 from bpinn.run_folder.files import Checkpoint, only_one, write_file
 
 METHODS = {
@@ -50,53 +50,70 @@ def same(a, b):
 
 
 def killed_after(monkeypatch, problem, method, folder, writes):
-    """Run until so many files have been written; the last one is left half done."""
-    count = 0
+    """Run until so many files have been written; the last one is left half done. False if the run ends before."""
+    numbers = itertools.count(1)  # counts in several threads
 
     def write(path, content):
-        nonlocal count
-        count += 1
-        if count > writes:
+        if next(numbers) > writes:
             (path.parent / f".{path.name}xyz.part").write_bytes(b"half")
             raise Killed
         write_file(path, content)
 
     with monkeypatch.context() as patched:
         patched.setattr(disk, "write_file", write)
-        with pytest.raises(Killed):
+        try:
             run(problem, method, folder)
-    return count
+        except Killed:
+            return True
+    return False
+
+
+def written_by(monkeypatch, problem, method, folder):
+    """The files that a run writes, in their order.
+
+    On one core, where the first block of one chain has one step, and not of both: no run has fewer blocks.
+    """
+    paths = []
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "write_file", lambda path, content: (paths.append(path), write_file(path, content)))
+        run(problem, method, folder, cores=1)
+    return paths
 
 
 LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "vi")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in METHODS])
-def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch):
+def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch, blocks_of):
     problem = straight_line() if name in ("hmc-open", "hmc-found-warm-up") else make_problem(hidden=(4,))
     method = METHODS[name]
-    monkeypatch.setattr(engine, "BLOCK_STEPS", 13)
+    blocks_of(13)
     expected = run(problem, method)
-    rng = np.random.default_rng(0)
-    # where warm-up ends early: about there, and after it
-    late = (112, 124) if name == "hmc-found-warm-up" else ()
-    for writes in (1, *rng.integers(2, 40, 2), *late):
+    (tmp_path / "whole").mkdir()
+    written = written_by(monkeypatch, problem, method, tmp_path / "whole")
+    kills = {1, *np.random.default_rng(0).integers(2, min(40, len(written)), 2)}
+    if name == "hmc-found-warm-up":  # about where warm-up ends early, and after it
+        warmup = method.stages()[-1].num_warmup
+        ended = next(i for i, path in enumerate(written) if path.stem.isdigit() and int(path.stem) >= warmup)
+        kills |= {ended, ended + 12}
+        assert max(kills) < len(written)
+    for writes in sorted(kills):
         folder = tmp_path / str(writes)
         folder.mkdir()
-        with contextlib.suppress(pytest.fail.Exception):  # it may be through before
-            killed_after(monkeypatch, problem, method, folder, int(writes))
+        assert killed_after(monkeypatch, problem, method, folder, writes)
         same(run(problem, method, folder), expected)
     same(run(problem, method, folder), expected)  # what is finished is read again
 
 
-def test_a_run_stopped_again_and_again(tmp_path, monkeypatch):
+def test_a_run_stopped_again_and_again(tmp_path, monkeypatch, blocks_of):
     problem, method = straight_line(), METHODS["hmc-open"]
+    blocks_of(100)
     expected = run(problem, method)
-    for _ in range(200):
-        try:
-            killed_after(monkeypatch, problem, method, tmp_path, 5)
-        except pytest.fail.Exception:
-            break
+    kills = 0
+    while killed_after(monkeypatch, problem, method, tmp_path, 5):
+        kills += 1
+        assert kills < 200
+    assert kills >= 3  # at least 350 steps in blocks of 100, of two chains, with two files each
     same(run(problem, method, tmp_path), expected)
 
 
@@ -142,7 +159,8 @@ def test_a_second_process_is_refused(tmp_path):
         pass
 
 
-def test_ctrl_c_and_on(tmp_path):
+def test_ctrl_c_and_on(tmp_path, blocks_of):
+    blocks_of(13)
     problem, method = make_problem(hidden=(4,)), bp.HMC(num_warmup=40, num_draws=200, num_leapfrog=4)
     expected = run(problem, method)
 
@@ -160,6 +178,6 @@ def test_ctrl_c_and_on(tmp_path):
 def test_a_copied_folder_goes_on_too(tmp_path, monkeypatch):
     problem, method = make_problem(hidden=(4,)), METHODS["hmc"]
     (tmp_path / "a").mkdir()
-    killed_after(monkeypatch, problem, method, tmp_path / "a", 6)
+    assert killed_after(monkeypatch, problem, method, tmp_path / "a", 6)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     same(run(problem, method, tmp_path / "b"), run(problem, method))

@@ -129,7 +129,7 @@ METHODS = [bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN]
 SETTINGS = [(kind, f.name) for kind in METHODS for f in fields(kind)]
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SETTINGS), MESSY)
 def test_settings_are_right_or_a_sentence(place, value):
     kind, name = place
@@ -144,7 +144,7 @@ SURROGATES = [(bp.MLP, f.name) for f in fields(bp.MLP)] + [
 ]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SURROGATES), MESSY)
 def test_surrogates_are_right_or_a_sentence(place, value):
     kind, name = place

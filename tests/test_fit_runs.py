@@ -103,9 +103,10 @@ def test_seeds_repeat_and_differ(method):
 
 
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
-def test_fits_do_not_depend_on_blocks_or_cores(method, monkeypatch):
+def test_fits_do_not_depend_on_blocks_or_cores(method, blocks_of):
+    blocks_of(100)
     expected = fit(small(), method, chains=2, cores=2)
-    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)  # a record a block
+    blocks_of(1)
     found = fit(small(), method, chains=2, cores=1)
     np.testing.assert_array_equal(found.z, expected.z)
     for name in expected.history:
@@ -131,7 +132,7 @@ def test_results_survive_the_disk(method, tmp_path):
 
 
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
-def test_ctrl_c_while_fitting_draws_from_what_is_there(method):
+def test_ctrl_c_while_fitting_draws_from_what_is_there(method, one_step_blocks):
     from dataclasses import replace
 
     def interrupt(progress):
@@ -167,10 +168,11 @@ def test_patience_stops_early_only_if_asked():
     assert np.all(np.abs(ratios - 1) < 0.1)
 
 
-def test_early_stopping_does_not_depend_on_blocks(monkeypatch):
+def test_early_stopping_does_not_depend_on_blocks(blocks_of):
     method = bp.VI(num_steps=50_000, patience=500, init="small", num_draws=10)
+    blocks_of(100)
     expected = fit(small(), method, chains=2)
-    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)
+    blocks_of(1)
     found = fit(small(), method, chains=2)
     np.testing.assert_array_equal(found.z, expected.z)
     for name in expected.history:

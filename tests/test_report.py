@@ -134,7 +134,7 @@ def check_in_a_browser(run, width, tmp_path):
         [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
          f"--user-data-dir={tmp_path / f'profile-{width}'}", f"--window-size={width},900", "--dump-dom",
          probe.as_uri()],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert "CONSOLE" not in done.stderr
     told = json.loads(re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1].replace("&quot;", '"'))

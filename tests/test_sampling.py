@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,9 +83,10 @@ def test_a_chain_is_the_same_among_more_chains(problem):
     np.testing.assert_array_equal(draw(problem, chains=1).z[0], draw(problem, chains=3).z[0])
 
 
-def test_draws_do_not_depend_on_the_size_of_blocks(problem, monkeypatch):
+def test_draws_do_not_depend_on_the_size_of_blocks(problem, blocks_of):
+    blocks_of(100)
     expected = draw(problem, chains=2)
-    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)  # a step a block
+    blocks_of(1)
     np.testing.assert_array_equal(draw(problem, chains=2).z, expected.z)
 
 
@@ -158,10 +158,10 @@ def test_records_belong_together(problem):
     np.testing.assert_allclose(np.exp(result.z[..., -1]), result.draws("k"), rtol=1e-5)
 
 
-def test_progress_is_told_between_blocks(problem):
+def test_progress_is_told_between_blocks(problem, one_step_blocks):
     seen = []
     bp.infer(problem, QUICK, seed=0, chains=2, progress=lambda p: seen.append([c.done for c in p.chains]))
-    assert len(seen) > 2
+    assert len(seen) >= 70
     assert seen[-1] == [70, 70]
 
 
@@ -185,12 +185,10 @@ def test_the_display_shows_draws_acceptance_and_rhat(problem, tty):
 def test_ctrl_c_keeps_the_draws_that_are_done():
     problem = make_problem()
     long = bp.HMC(num_warmup=40, num_draws=1_000_000, num_leapfrog=8, keep=500)
-    main = threading.get_ident()
 
     def interrupt(progress):
         if min(chain.done for chain in progress.chains) > 100:
-            signal.pthread_kill(main, signal.SIGINT)
-            time.sleep(0.01)
+            signal.raise_signal(signal.SIGINT)
 
     result = bp.infer(problem, long, seed=0, chains=2, progress=interrupt)
     assert result.interrupted
@@ -267,18 +265,28 @@ def test_importing_sets_no_global_flags():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_ctrl_c_with_keep_holds_the_last_draws_of_each_chain():
+def test_ctrl_c_with_keep_holds_the_last_draws_of_each_chain(one_step_blocks, before_each_block):
     """Chains are at different steps when they are stopped; none of their last draws is lost for it."""
-
-    def interrupt(progress):
-        done = [chain.done for chain in progress.chains]
-        if max(done) > 150 and min(done) > 40:  # every chain has a draw
-            raise KeyboardInterrupt
-
     method = bp.HMC(num_leapfrog=3, num_warmup=40, num_draws=100_000, keep=10)
     for seed in range(5):
-        result = bp.infer(make_problem(hidden=(3,)), method, seed=seed, chains=3, progress=interrupt)
-        assert 1 <= result.z.shape[1] <= 10
+        done, turn, stopped = [], threading.Lock(), threading.Event()
+
+        def wait(number, first, turn=turn, stopped=stopped):
+            """Hold the chain that comes first to its fifth draw there, until the run is stopped."""
+            if first == 44 and turn.acquire(blocking=False):
+                assert stopped.wait(600)
+
+        def interrupt(progress, done=done, stopped=stopped):
+            done[:] = [chain.done for chain in progress.chains]
+            if max(done) > 150 and min(done) > 40:  # every chain has a draw
+                stopped.set()
+                raise KeyboardInterrupt
+
+        with before_each_block(wait):
+            result = bp.infer(make_problem(hidden=(3,)), method, seed=seed, chains=3, progress=interrupt, cores=2)
+        assert min(done) == 45
+        assert max(done) > 150
+        assert result.z.shape[1] == 5
         assert np.all(np.isfinite(result.stats["log_density"]))
 
 
@@ -330,12 +338,13 @@ def test_draws_end_at_the_most_where_chains_never_agree(monkeypatch):
     assert draw(straight_line(), replace(EASY, most_draws=330), chains=2).z.shape[1] == 330
 
 
-def test_what_is_decided_does_not_depend_on_cores_or_blocks(monkeypatch):
+def test_what_is_decided_does_not_depend_on_cores_or_blocks(blocks_of):
+    blocks_of(100)
     expected = draw(straight_line(), EASY, cores=2)
     np.testing.assert_array_equal(draw(straight_line(), EASY, cores=1).z, expected.z)
-    monkeypatch.setattr(engine, "BLOCK_STEPS", 7)
-    monkeypatch.setattr(engine, "BLOCK_SECONDS", 1e-9)
-    np.testing.assert_array_equal(draw(straight_line(), EASY, cores=2).z, expected.z)
+    for steps in (7, 1):
+        blocks_of(steps)
+        np.testing.assert_array_equal(draw(straight_line(), EASY, cores=2).z, expected.z)
 
 
 def test_trajectories_are_as_long_as_the_posterior_needs():
@@ -367,7 +376,7 @@ def test_a_warm_up_too_short_to_judge_leaves_the_length():
     assert np.all(stats["gradients"] == 200)
 
 
-def test_ctrl_c_keeps_draws_when_their_number_is_open():
+def test_ctrl_c_keeps_draws_when_their_number_is_open(one_step_blocks):
     def interrupt(progress):
         if min(chain.done for chain in progress.chains) > 160:
             raise KeyboardInterrupt
@@ -548,7 +557,8 @@ def mended(monkeypatch):
     monkeypatch.setattr(hamiltonian, "FEWEST_DIVERGE", -1)
 
 
-def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path):
+def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path, blocks_of):
+    blocks_of(10)
     method = replace(EASY, most_draws=800)
     expected = draw(straight_line(), method, chains=2)
     steps = expected.stats["step_size"][0]
@@ -559,7 +569,9 @@ def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path):
             if max(chain.done for chain in progress.chains) > stop:
                 raise KeyboardInterrupt
 
-        bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run", cores=1)
+        stopped = bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run", cores=1)
+        assert stopped.interrupted
+        assert stopped.z.shape[1] <= stop + 20 - EASY.num_warmup
     taken_up = bp.infer(straight_line(), method, seed=0, chains=2, progress=False, out=tmp_path / "run")
     np.testing.assert_array_equal(taken_up.z, expected.z)
 
@@ -633,13 +645,13 @@ def test_a_healthy_run_begins_nothing_anew():
     assert "anew" not in str(result.diagnose())
 
 
-def test_a_run_with_lost_chains_can_be_taken_up_anywhere(hard_to_please, tmp_path):
+def test_a_run_with_lost_chains_can_be_taken_up_anywhere(hard_to_please, tmp_path, blocks_of):
+    blocks_of(7)
     method = replace(EASY, num_warmup=50, num_draws=30)
     expected = draw(straight_line(), method, chains=3)
     assert expected.stats["restarts"].max() == 3
-    calls = 0
-    for _ in range(200):
-        calls += 1
+    for calls in itertools.count(1):
+        assert calls < 200
         left = [3]
 
         def interrupt(progress, left=left):
@@ -667,7 +679,9 @@ DAMAGED = {
 
 @pytest.mark.parametrize(("names", "told"), DAMAGED.values(), ids=DAMAGED)
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_lost_chain_whose_files_are_damaged_is_made_again(names, told, gone, hard_to_please, tmp_path, capsys):
+def test_a_lost_chain_whose_files_are_damaged_is_made_again(
+    names, told, gone, hard_to_please, tmp_path, capsys, one_step_blocks
+):
     method = replace(EASY, num_warmup=50, num_draws=30)
     expected = draw(straight_line(), method, chains=2)
 
@@ -675,7 +689,9 @@ def test_a_lost_chain_whose_files_are_damaged_is_made_again(names, told, gone, h
         if min(chain.done for chain in progress.chains) > 60:
             raise KeyboardInterrupt
 
-    bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run")
+    stopped = bp.infer(straight_line(), method, seed=0, chains=2, progress=interrupt, out=tmp_path / "run")
+    assert stopped.interrupted
+    assert stopped.z.shape[1] < 30
     anew = int(np.argmax(expected.stats["restarts"][:, 0]))
     for name in names:
         (file,) = (tmp_path / "run").glob(f"**/stage-0/chain-{anew}/{name}")
@@ -686,8 +702,9 @@ def test_a_lost_chain_whose_files_are_damaged_is_made_again(names, told, gone, h
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
 
 
-def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tmp_path, monkeypatch):
+def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tmp_path, monkeypatch, blocks_of):
     """Killed after any file that is written or removed."""
+    blocks_of(100)
     method = replace(EASY, num_warmup=40, num_draws=10)
     expected = draw(straight_line(), method, chains=3)
 
