@@ -21,7 +21,7 @@ demo: $(READY)
 	@$(BIN)/python examples/inverse_1d.py --out demo
 
 test: $(READY) lint
-	@echo "== Running the tests (some minutes)"
+	@echo "== Running the tests (a few minutes)"
 	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 lint: $(READY)
@@ -34,24 +34,24 @@ format: $(READY)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-# What is done is kept in verification/work, and the same command goes on; 3 is how it ends where a posterior is wrong.
+# Finished parts are stored in verification/work, and the same command resumes. Exit code 3 means a wrong posterior.
 verify: $(READY)
-	@echo "== Simulating, to see whether posteriors are right, then the longer tests (more than an hour)"
+	@echo "== Checking by simulation that posteriors are correct, then running the slow tests (more than an hour)"
 	@$(BIN)/python verification/run.py
 	@for fault in likelihood jacobian; do \
-		echo "== Putting a mistake into the $$fault, which must be found"; \
+		echo "== Injecting an error into the $$fault, which must be found"; \
 		$(BIN)/python verification/run.py --fault $$fault; test $$? -eq 3 || exit 1; \
 	done
 	@$(BIN)/python verification/write_trust.py
 
-# BENCH=--resume goes on with an interrupted run; BENCH="--only bpinn tfp_xla" compares some.
+# BENCH=--resume continues an interrupted run; BENCH="--only bpinn tfp_xla" compares only these.
 RESULTS ?= benchmarks/results.json
 PAGE ?= docs/performance.md
 bench: $(READY)
-	@echo "== Measuring speed against other libraries (hours; Ctrl-C keeps what is done, BENCH=--resume goes on)"
+	@echo "== Measuring speed against other libraries (hours; Ctrl-C keeps finished runs, BENCH=--resume continues)"
 	@$(BIN)/python benchmarks/compare.py --results $(RESULTS) $(BENCH)
-	@echo "== Measuring the floor, the gradient and how cost grows"
-	@$(BIN)/python benchmarks/floor.py --results $(RESULTS) || echo "   the floor is left out"
+	@echo "== Measuring the lower bound in C, the gradient and how the cost grows"
+	@$(BIN)/python benchmarks/floor.py --results $(RESULTS) || echo "   the lower bound is left out"
 	@$(BIN)/python benchmarks/gradient.py --results $(RESULTS)
 	@$(BIN)/python benchmarks/scaling.py --results $(RESULTS) $(SCALING)
 	@$(BIN)/python benchmarks/kl.py --results $(RESULTS) $(KL)

@@ -1,10 +1,10 @@
-"""What docs/methods.md says of variational inference and of the potential flow's density.
+"""Measurements for docs/methods.md: variational inference, and the density of the potential flow.
 
     python benchmarks/approximations.py [--steps 30000]
 
-First mean-field VI of the 1D inverse problem from two starts (k = 0.7 is true; the paper has 0.775 ± 0.0358 and
-0.708 ± 0.00401 at noise 0.1 and 0.01). Then a straight line of two coefficients, its posterior known, by potential
-flows with the exact density and with the paper's.
+First, mean-field VI on the 1D inverse problem from two starts (the true k is 0.7; the paper has 0.775 ± 0.0358 and
+0.708 ± 0.00401 at noise 0.1 and 0.01). Then a straight line with two coefficients, whose posterior is known, with
+potential flows that use the exact density and the paper's.
 """
 
 import argparse
@@ -50,6 +50,6 @@ def densities() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=30_000, help="of variational inference")
+    parser.add_argument("--steps", type=int, default=30_000, help="steps of variational inference")
     starts(parser.parse_args().steps)
     densities()

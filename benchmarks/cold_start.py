@@ -1,10 +1,10 @@
-"""Seconds from a cold start to an answer: this checkout against another revision of it, one after the other.
+"""Seconds from a cold start to an answer: this checkout against another revision.
 
     python benchmarks/cold_start.py [--against REVISION] [--repeats 5]
 
-Each run is a process of its own: import, the 1D inverse problem at noise 0.1 with default settings, bands, verdict.
-Nothing is taken from a compilation cache, but for the native kernel. Reported are medians over repeats, each of which
-has another seed, the same for both.
+Each run is a separate process: import, the 1D inverse problem at noise 0.1 with default settings, bands, verdict. The
+two revisions run alternately. Nothing comes from a compilation cache except the native kernel. The table has medians
+over repeats; each repeat has its own seed, the same for both revisions.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.against and subprocess.run(["git", "-C", HERE.parent, "rev-parse", "-q", "--verify",
                                          f"{given.against}^{{commit}}"], capture_output=True).returncode:  # fmt: skip
-        sys.exit(f"cold_start: {given.against!r} is no revision of this repository")
+        sys.exit(f"cold_start: {given.against!r} is not a revision of this repository")
     sources = {"this": HERE.parent}
     with tempfile.TemporaryDirectory() as folder:
         if given.against:

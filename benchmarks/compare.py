@@ -1,19 +1,19 @@
-"""bpinn and its peers on one posterior: the paper's 1D inverse problem at noise 0.1.
+"""bpinn and other libraries on one posterior: the paper's 1D inverse problem at noise 0.1.
 
     python benchmarks/compare.py [--repeats 5] [--quick] [--resume] [--only bpinn tfp_xla ...]
 
-Every peer is one script in `benchmarks/peers`, run in an environment of its own that is made first. Three ways:
+Each peer is one script in `benchmarks/peers`, run in its own environment, which is created first. The setups are:
 
 - one: one process with one chain and the whole machine, as a user would start it;
-- all: a process on every core, each pinned to its core, the draws put together;
-- trust: from a cold start at draws of the prior until R-hat < 1.01 and ESS > 400 for k and u at 11 points, with four
+- all: one process per core, each pinned to its core, with the draws combined;
+- trust: from a cold start at draws from the prior until R-hat < 1.01 and ESS > 400 for k and u at 11 points, with four
   chains; peers try 500 + 1000 transitions, then twice as many, and so on.
 
-In the first two, peers start at draws of the posterior (from a run of ours), so that what is compared is how fast they
-sample it and not how long they are lost: from the prior one chain in some never finds it.
+In the first two, peers start at draws from the posterior (from a bpinn run), so that we compare how fast they sample it
+and not how long they are lost: from the prior, some chains never find it.
 
-Runs are interleaved: every repeat goes through all of them. After each run the results are written, so that an
-interrupted comparison goes on with --resume. R-hat, ESS and the check of the log density are computed here.
+Runs are interleaved: every repeat goes through all of them. Results are written after each run, so --resume continues
+an interrupted comparison. R-hat, ESS and the check of the log density are computed here.
 """
 
 import argparse
@@ -44,13 +44,13 @@ ENVS, WORK = HERE / ".envs", HERE / "work"
 MOST_DOUBLINGS = 5
 REPEATS_OF_ONE = 2
 WANTED_RHAT, WANTED_ESS = 1.01, 400
-# No compiled program is taken from an earlier run (jNO keeps them), so that every start is a cold one.
+# Do not reuse compiled programs of earlier runs (jNO stores them), so that every start is a cold one.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """How a script is run: ``warmup`` and ``draws`` transitions a chain (0: its own), fewer for a smoke test."""
+    """How to run a script: ``warmup`` and ``draws`` transitions per chain (0: its own), fewer for a smoke test."""
 
     name: str
     label: str
@@ -85,13 +85,13 @@ NAMES = [peer.name for peer in PEERS]
 
 
 def make_environment(name: str) -> dict[str, Any]:
-    """A virtual environment with a peer's requirements; what is in it, or why it could not be made."""
+    """Create a virtual environment with a peer's requirements; return its versions, or the error."""
     python = interpreter(name)
     if name != "bpinn":
         wanted = HERE / "peers" / f"{name}.txt"
         stamp, mark = ENVS / name / ".ready", hashlib.sha256(wanted.read_bytes()).hexdigest()
         if not (stamp.exists() and stamp.read_text() == mark):
-            print(f"== Making the environment of {name} (some minutes the first time)", flush=True)
+            print(f"== Creating the environment of {name} (a few minutes the first time)", flush=True)
             steps = [
                 [sys.executable, "-m", "venv", ENVS / name],
                 [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", wanted],
@@ -100,7 +100,7 @@ def make_environment(name: str) -> dict[str, Any]:
                 done = subprocess.run(step, capture_output=True, text=True)
                 if done.returncode:
                     last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-                    print(f"   could not be made: {last}", flush=True)
+                    print(f"   could not be created: {last}", flush=True)
                     return {"error": f"could not be installed: {last[:200]}"}
             stamp.write_text(mark)
     listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
@@ -115,7 +115,7 @@ def interpreter(env: str) -> str:
 
 
 def write_data(path: Path) -> np.ndarray:
-    """The readings in float32, and three flat vectors at which log densities are compared; ours there."""
+    """Write the readings in float32 and three flat vectors at which to compare log densities; return ours there."""
     problem = bp.paper.inverse_reaction_1d(noise=0.1, seed=0).problem
     groups = {r.name: r for r in problem.readings}
     f, inside, ends = groups["f"], groups["u"], groups["b"]
@@ -139,7 +139,7 @@ def write_data(path: Path) -> np.ndarray:
 
 
 def lines_of(script: Path) -> int:
-    """Lines of user code: not blank, no comment, no docstring, nothing of the report."""
+    """Lines of user code, without blank lines, comments, docstrings and lines of the report."""
     text = script.read_text()
     documented = (ast.Module, ast.FunctionDef, ast.ClassDef)
     docstrings = {
@@ -175,7 +175,7 @@ class Failed(Exception):
 
 
 def launch(peer: Peer, processes: Sequence[dict[str, Any]], timeout: float) -> tuple[list[dict], float, np.ndarray]:
-    """Run processes at the same time; what they say, seconds from outside, and the draws of all of them."""
+    """Run processes in parallel; return what they print, the seconds measured here, and the draws of all of them."""
     started = time.perf_counter()
     running, whole = [], os.sched_getaffinity(0)
     folder = WORK / "draws"
@@ -189,7 +189,7 @@ def launch(peer: Peer, processes: Sequence[dict[str, Any]], timeout: float) -> t
             options["variant"] = peer.variant
         command = [interpreter(peer.env), str(HERE / "peers" / peer.script)]
         command += [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        if core is not None:  # a child starts with its parent's cores
+        if core is not None:  # a child inherits its parent's cores
             os.sched_setaffinity(0, {core})
         with log.open("w") as file:
             child = subprocess.Popen(
@@ -281,7 +281,7 @@ class Bench:
         return row_of(*launch(peer, processes, self.timeout), self.ours)
 
     def trust(self, peer: Peer, repeat: int, known: Sequence[dict]) -> dict[str, Any]:
-        """Double the transitions until four chains agree; only the run that does so counts."""
+        """Double the transitions until four chains agree; only the last run counts."""
         cores = sorted(os.sched_getaffinity(0))[:4]
         share = [4 // len(cores) + (i < 4 % len(cores)) for i in range(len(cores))]
         base = peer.quick if self.quick else (500, 1000)
@@ -302,7 +302,7 @@ class Bench:
 
 
 def tasks_of(names: Sequence[str], repeats: int) -> list[tuple[str, Peer, str, int]]:
-    """Every repeat of every setup; peers alone on the machine are run less often, because no ratio rests on it."""
+    """Every repeat of every setup; peers in setup "one" run less often, because no ratio depends on them."""
     return [
         (f"{setup}/{peer.name}/{repeat}", peer, setup, repeat)
         for repeat in range(repeats)
@@ -315,12 +315,12 @@ def tasks_of(names: Sequence[str], repeats: int) -> list[tuple[str, Peer, str, i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=None, help="5 unless given, 1 with --quick")
+    parser.add_argument("--repeats", type=int, default=None, help="5 by default, 1 with --quick")
     parser.add_argument("--quick", action="store_true", help="a smoke test: few transitions, numbers mean nothing")
-    parser.add_argument("--resume", action="store_true", help="keep what is in the results and do the rest")
+    parser.add_argument("--resume", action="store_true", help="keep existing results and run the rest")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--setups", nargs="+", choices=("one", "all", "trust"), default=("one", "all", "trust"))
-    parser.add_argument("--timeout", type=float, default=3600.0, help="seconds that one run may take")
+    parser.add_argument("--timeout", type=float, default=3600.0, help="time limit of one run, in seconds")
     parser.add_argument("--results", type=Path, default=None, help="results.json, or work/quick.json with --quick")
     given = parser.parse_args()
     path = given.results or (WORK / "quick.json" if given.quick else results.DEFAULT)
@@ -353,7 +353,7 @@ def main() -> None:
     tasks = [task for task in tasks if "error" not in found["environments"][task[1].env]]
     todo = [task for task in tasks if "error" in runs.get(task[0], {"error": ""})]
     print(
-        f"== {len(todo)} runs to do, {len(tasks) - len(todo)} done before; results in {os.path.relpath(path)}",
+        f"== {len(todo)} runs to do, {len(tasks) - len(todo)} already done; results in {os.path.relpath(path)}",
         flush=True,
     )
     began = time.perf_counter()
@@ -361,14 +361,14 @@ def main() -> None:
         known = [row for name, row in runs.items() if name.startswith(f"{setup}/{peer.name}/")]
         try:
             runs[key] = bench.run(peer, setup, repeat, known)
-            said = f"{runs[key]['seconds']:.1f} s, {runs[key]['microseconds_a_gradient']:.0f} µs a gradient"
+            said = f"{runs[key]['seconds']:.1f} s, {runs[key]['microseconds_a_gradient']:.0f} µs per gradient"
             if "ess" in runs[key]:
                 said += f", ESS {runs[key]['ess']:.0f}, R-hat {runs[key]['rhat'] or np.inf:.3f}"
         except Failed as error:
             runs[key] = {"error": str(error)}
             said = str(error)
         except KeyboardInterrupt:
-            print("\nstopped; what is done is kept, go on with --resume", flush=True)
+            print("\nstopped; finished runs are kept, continue with --resume", flush=True)
             sys.exit(130)
         results.save(path, found)
         left = (time.perf_counter() - began) / number * (len(todo) - number)

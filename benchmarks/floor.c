@@ -1,7 +1,7 @@
-/* The yardstick: one gradient of the log density of a small physics-informed network, by hand, on one core.
+/* The yardstick: one gradient of the log density of a small physics-informed network, hand-written, on one core.
 
    A network of `inputs` coordinates, any number of tanh layers and one output is pushed through together with its
-   second derivatives along each coordinate (and the first, which they need), then differentiated backwards by hand.
+   second derivatives along each coordinate (and the first, which they need), then differentiated backwards explicitly.
    The matrices are (neurons, columns): a column is one stream of one point, points are padded to whole vectors, and
    columns lie as values | first, second along x | first, second along y | ... Points that need no derivatives carry
    none and come after those that do. Weights are read as single numbers, so widths need no padding.

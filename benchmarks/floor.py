@@ -1,9 +1,9 @@
-"""How far is one leapfrog step from what the machine can do? Ours against C written by hand (floor.c), on one core.
+"""How far is one leapfrog step from the machine's limit? Ours against hand-written C (floor.c), on one core.
 
     python benchmarks/floor.py [--repeats 15] [--results FILE]
 
-Both evaluate the same posterior: log density and gradient are checked to agree to a relative 1e-4. The two and the
-bare matrix products with their tanh are timed in turn in a process that has one core; medians are reported.
+Both evaluate the same posterior: log density and gradient must agree to a relative 1e-4. Both, and the matrix products
+and tanh alone, are timed in turn in a process with one core; the table has medians.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from gradient import leapfrog
 
 import bpinn as bp
 
-FLAGS = ["-O3", "-march=native", "-ffast-math", "-fPIC", "-c"]  # not for linking: it would reach the whole process
+FLAGS = ["-O3", "-march=native", "-ffast-math", "-fPIC", "-c"]  # in linking, they would affect the whole process
 STEP = 1e-4
 PROBLEMS = {"inverse_reaction_1d": (0, 1000), "allen_cahn_2d": (1, 100)}  # the equation's number in floor.c, steps
 
@@ -51,7 +51,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, problem: bp.Problem, equation: int):
         self.library = library
-        readings = sorted(problem.readings, key=lambda r: r.name != "f")  # those of the equation first
+        readings = sorted(problem.readings, key=lambda r: r.name != "f")  # the equation's first
         points, values, noise = (
             np.ascontiguousarray(np.concatenate(rows), np.float32)
             for rows in zip(
@@ -80,7 +80,7 @@ class Native:
         return self.library.log_density(self.handle, pointer(z), pointer(slope)), slope
 
     def leapfrog(self, z: np.ndarray, steps: int) -> np.ndarray:
-        """Where ``steps`` steps lead from ``z`` with a momentum of ones."""
+        """The position after ``steps`` steps from ``z`` with a momentum of ones."""
         slope, z, p = self.log_density(z)[1], z.copy(), np.ones_like(z)
         self.library.leapfrog(self.handle, pointer(z), pointer(p), pointer(slope), ctypes.c_float(STEP), steps)
         return z
@@ -90,7 +90,7 @@ class Native:
 
 
 def compare(name: str, library: ctypes.CDLL, repeats: int) -> dict:
-    """Microseconds a step; also how far the two gradients are apart."""
+    """Microseconds per step, and the difference of the two gradients."""
     equation, steps = PROBLEMS[name]
     problem = getattr(bp.paper, name)().problem
     posterior, native = bp.Posterior(problem, native=True), Native(library, problem, equation)

@@ -2,8 +2,8 @@
 
     python benchmarks/gp_against_hmc.py --widths 25 50 100 --draws 800 --out folder
 
-The paper calls the second BNN-GPR. The two agree in the limit of wide layers only: the weights of other widths are
-scaled so that all have the limit of the paper's 50 with unit variances.
+The paper calls the second BNN-GPR. The two agree only in the limit of wide layers. Weights of other widths are scaled
+so that all have the same limit as the paper's width of 50 with unit variances.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def figure(result: bp.Result, gp: bp.Prediction) -> Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--widths", type=int, nargs="+", default=[25, 50, 100])
-    parser.add_argument("--draws", type=int, default=800, help="of HMC, for each of its chains")
+    parser.add_argument("--draws", type=int, default=800, help="draws of HMC per chain")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None, help="folder for the figure at width 50")
     options = parser.parse_args()

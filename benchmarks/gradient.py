@@ -2,9 +2,9 @@
 
     python benchmarks/gradient.py [--repeats 15] [--results FILE]
 
-Both sides evaluate the same posterior (checked) in the same kind of compiled leapfrog loop, a loop a core,
-interleaved; the median over repeats is reported. Each number of cores is a process of its own, because XLA
-sizes its thread pools when it starts.
+Both sides evaluate the same posterior (checked) in the same kind of compiled leapfrog loop, one loop per core,
+interleaved; the table has medians over repeats. Each number of cores runs in a separate process, because XLA sizes its
+thread pools when it starts.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from bpinn.engine import COMPILER_OPTIONS
 
 
 def plain_network(layers):
-    """The network at one point, as a tutorial writes it."""
+    """The network at one point, as in a tutorial."""
 
     def field(*point):
         h = jnp.stack(point)
@@ -42,7 +42,7 @@ def plain_network(layers):
 
 
 def nested_log_density(problem: bp.Problem, equation):
-    """The log density with nested jax.grad, vmapped over points. ``equation(field, at, k)`` is that of sensors f."""
+    """The log density with nested jax.grad, vmapped over points. ``equation(field, at, k)`` is for the sensors f."""
     posterior = bp.Posterior(problem)
 
     def log_density(z):
@@ -95,7 +95,7 @@ def leapfrog(log_density, steps):
 
 
 def microseconds(problem: bp.Problem, nested, steps: int, repeats: int) -> dict[int, tuple[float, float]]:
-    """Ours and theirs, a gradient, with one chain and with a chain on every core, as `bp.infer` runs them."""
+    """Ours and theirs, per gradient, with one chain and with one chain per core, as `bp.infer` runs them."""
     posterior = bp.Posterior(problem, native=True)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
     (value, slope), (their_value, their_slope) = (jax.value_and_grad(f)(z) for f in (posterior.log_density, nested))
@@ -127,7 +127,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--results", type=Path, help="add the numbers to this file")
-    parser.add_argument("--cores", type=int, default=None, help="measure in this process, on so many cores")
+    parser.add_argument("--cores", type=int, default=None, help="measure in this process, on this many cores")
     given = parser.parse_args()
     if given.cores is None:
         columns = [

@@ -2,7 +2,7 @@
 
     python benchmarks/inverse_1d.py [--seeds 10] [--noise 0.1 0.01]
 
-The paper's posterior sd of k is 0.0563 at noise 0.1 and 0.00575 at noise 0.01; k = 0.7 is true.
+The paper's posterior sd of k is 0.0563 at noise 0.1 and 0.00575 at noise 0.01; the true k is 0.7.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def distance(self) -> float:
-        """Of the truth from the posterior mean, in posterior sds."""
+        """Distance of the truth from the posterior mean, in posterior sds."""
         return abs(self.mean - 0.7) / self.sd
 
 

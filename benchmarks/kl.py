@@ -2,8 +2,8 @@
 
     python benchmarks/kl.py [--repeats 3]
 
-The paper's authors waited about 4 minutes, and report k = 0.706 ± 0.00563 and 0.694 ± 0.0582 at noise 0.01 and 0.1;
-k = 0.7 is true. Beside it: the same posterior by our default HMC, by full-rank VI and by a coupling flow.
+The paper's authors needed about 4 minutes, and report k = 0.706 ± 0.00563 and 0.694 ± 0.0582 at noise 0.01 and 0.1;
+the true k is 0.7. For comparison: the same posterior by our default HMC, by full-rank VI and by a coupling flow.
 """
 
 import argparse

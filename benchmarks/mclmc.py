@@ -2,10 +2,10 @@
 
     python benchmarks/mclmc.py [--noise 0.1 0.01] [--gradients 200000]
 
-Both start from the same four draws of a long reference run, find their step size in 150 transitions and spend the same
-number of gradients a chain after that, with our log density and a chain on every core. Reported is the smallest ESS of
-k and u at 11 points, a million gradients and a second, and how far means and sds are from the reference's: what beats
-HMC must have means within 0.1 sd and sds within 5%.
+Both start from the same four draws of a long reference run, tune their step size in 150 transitions, and then spend the
+same number of gradients per chain, with our log density and one chain per core. The table has the smallest ESS of k and
+u at 11 points, per million gradients and per second, and the distance of means and sds from the reference. To beat HMC,
+a method must have means within 0.1 sd and sds within 5%.
 """
 
 import argparse
@@ -33,8 +33,8 @@ WARMUP = 150
 def mclmc(integrator, target):
     """A transition of adjusted MCLMC: (key, position, step size, mean length) to (position, acceptance, steps).
 
-    Momentum is new at each transition alone, as is blackjax's default; its kernel would still draw, and not use, noise
-    for every step, which takes it longer than the gradient.
+    Momentum is drawn once per transition, which is blackjax's default. Its own kernel would still draw noise for every
+    step without using it, which takes longer than the gradient.
     """
 
     def transition(log_density, key, z, step_size, length):
@@ -108,11 +108,11 @@ def run(posterior, starts, method, length, draws, first_step):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--noise", nargs="+", type=float, default=[0.1, 0.01])
-    parser.add_argument("--gradients", type=int, default=200_000, help="of each chain, after its warm-up")
+    parser.add_argument("--gradients", type=int, default=200_000, help="gradients per chain after warm-up")
     parser.add_argument("--lengths", nargs="+", type=int, default=[50, 200, 400])
-    parser.add_argument("--reference", type=int, default=5000, help="draws of each of its four chains")
+    parser.add_argument("--reference", type=int, default=5000, help="draws of the reference, for each of four chains")
     given = parser.parse_args()
-    columns = "noise", "method", "steps", "acceptance", "ESS", "ESS a million gradients", "ESS a second"
+    columns = "noise", "method", "steps", "acceptance", "ESS", "ESS per million gradients", "ESS per second"
     columns += "means off, sd", "sds off"
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for noise in given.noise:

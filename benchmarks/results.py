@@ -1,4 +1,4 @@
-"""The file of results: each script adds its part, and an interrupted write leaves the old file whole."""
+"""The results file: each script adds its part, and an interrupted write leaves the old file intact."""
 
 import json
 import os

@@ -1,9 +1,9 @@
-"""The cases of `same_draws.py`: small runs of everything that gives numbers, through public names only.
+"""The cases of `same_draws.py`: small runs of everything that returns numbers, through public names only.
 
     python benchmarks/same_cases.py FOLDER [NAME ...]
 
-writes the arrays of each case to FOLDER/NAME.npz, or the traceback of one that fails to FOLDER/NAME.txt. Both versions
-of the sources run this same file, so that it may use only names that both have.
+writes the arrays of each case to FOLDER/NAME.npz, or the traceback of a case that fails to FOLDER/NAME.txt. Both
+versions of the sources run this file, so it can use only names that both have.
 """
 
 import csv
@@ -31,7 +31,7 @@ SCRIPT = Path(__file__).resolve()
 
 
 def everything(result: bp.Result) -> Arrays:
-    """All that a result says in numbers."""
+    """All numbers of a result."""
     arrays = {"z": np.asarray(result.z), "functionals": result.functionals}
     arrays |= {f"stats/{name}": values for name, values in result.stats.items()}
     arrays |= {f"history/{name}": values for name, values in result.history.items()}
@@ -69,7 +69,7 @@ def double() -> Arrays:
 
 
 def without_native() -> Arrays:
-    """In a process of its own: whether the native kernel is used is decided once in each."""
+    """In a separate process, because each process decides once whether to use the native kernel."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(SCRIPT), folder, "hmc-fixed"]
         subprocess.run(command, env=os.environ | {"BPINN_NATIVE": "0"}, check=True)
@@ -115,7 +115,7 @@ def report() -> Arrays:
 
 
 def tables(folder: Path) -> Arrays:
-    """The numbers of a report's tables; NaN where there is a word."""
+    """The numbers of a report's tables; NaN for words."""
 
     def number(cell: str) -> float:
         try:
@@ -167,7 +167,7 @@ LONG = bp.HMC(num_warmup=40, num_draws=300, num_leapfrog=6)
 
 
 def stopped() -> Arrays:
-    """A run stopped in its draws and resumed, and one stopped in warm-up."""
+    """A run stopped during warm-up and resumed, and one stopped during its draws and resumed."""
     uninterrupted, arrays = everything(infer(inverse(), LONG)), {}
     for where, steps in (("warm-up", 10), ("draws", 250)):
 
@@ -188,12 +188,12 @@ def stopped() -> Arrays:
 
 
 def draw_slowly(folder: str) -> None:
-    """To be killed: a pause after each block leaves time for it."""
+    """A run to be killed, with a pause after each block to leave time for that."""
     infer(inverse(), LONG, out=folder, progress=lambda _: time.sleep(0.1))
 
 
 def killed() -> Arrays:
-    """A run that is killed when there are some blocks of each chain, and resumed."""
+    """A run that is killed when each chain has some blocks, and resumed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
         command = [sys.executable, "-c", f"import same_cases; same_cases.draw_slowly({str(folder)!r})"]
@@ -254,7 +254,7 @@ CASES: dict[str, Callable[[], Arrays]] = {
 
 
 def write(folder: Path, name: str) -> None:
-    """Run a case; its file appears when it is whole."""
+    """Run a case; its file appears only when it is complete."""
     unfinished = folder / f"{name}.part"
     try:
         arrays, ending = CASES[name](), "npz"
@@ -269,7 +269,7 @@ def write(folder: Path, name: str) -> None:
 def main(folder: str, *only: str) -> None:
     unknown = [name for name in only if name not in CASES]
     if unknown:
-        sys.exit(f"no case is called {unknown[0]}; there are {', '.join(CASES)}")
+        sys.exit(f"there is no case {unknown[0]}; the cases are {', '.join(CASES)}")
     expected = os.environ.get("PYTHONPATH", "").split(os.pathsep)[0]
     must_be(Path(bp.__file__).is_relative_to(Path(expected).resolve()), f"bpinn came from {bp.__file__}")
     names = list(only or CASES)

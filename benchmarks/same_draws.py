@@ -29,7 +29,7 @@ MOST_NAMED = 4  # arrays that differ, of one case
 
 
 class Worker:
-    """A process that runs the cases with one version of the sources, and writes what each gives to a folder."""
+    """A process that runs the cases with one version of the sources, and writes their arrays to a folder."""
 
     def __init__(self, source: Path, folder: Path, only: list[str]):
         self.folder, self.log = folder, folder.with_suffix(".log")
@@ -40,9 +40,9 @@ class Worker:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder.parent)
 
     def wait_for(self, *names: str) -> Path | None:
-        """The first of these files that is there; None if the process ends without any."""
+        """The first of these files that exists; None if the process ends without any."""
         while True:
-            running = self.process.poll() is None  # asked before looking, so that the last file is not missed
+            running = self.process.poll() is None  # checked before the files, so that the last file is not missed
             for name in names:
                 if (self.folder / name).exists():
                     return self.folder / name
@@ -70,15 +70,15 @@ def read(path: Path) -> Arrays:
 
 
 def last_line(path: Path) -> str:
-    return (path.read_text().strip().splitlines() or ["it says nothing"])[-1]
+    return (path.read_text().strip().splitlines() or ["no message"])[-1]
 
 
 def differences(old: Arrays, new: Arrays) -> list[str]:
-    """What differs between two sets of arrays by name, in words, one line for each array."""
+    """How two sets of arrays differ, by name: one line in words for each array that does."""
     found = []
     for name in dict.fromkeys([*old, *new]):
         if name not in old or name not in new:
-            found.append(f"{name} is only in the {'new' if name in new else 'old'} one")
+            found.append(f"{name} exists only in the {'new' if name in new else 'old'} results")
             continue
         how = difference(old[name], new[name])
         if how:
@@ -87,7 +87,7 @@ def differences(old: Arrays, new: Arrays) -> list[str]:
 
 
 def difference(old: np.ndarray, new: np.ndarray) -> str:
-    """How an array differs from another in type, shape or any bit; nothing if it does not. All NaN are equal."""
+    """How an array differs from another in type, shape or any bit; empty if it does not. All NaN are equal."""
     kinds = [(a.dtype.kind if a.dtype.kind == "U" else a.dtype.str, a.shape) for a in (old, new)]
     if kinds[0] != kinds[1]:
         return f"was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}"
@@ -107,7 +107,7 @@ def difference(old: np.ndarray, new: np.ndarray) -> str:
 
 
 def verdict(old: Arrays | str, new: Arrays | str) -> tuple[bool, str]:
-    """Whether a case is the same, and the line to print."""
+    """Whether a case gives the same arrays, and the line to print."""
     failed = [f"{side} raised {what}" for side, what in (("old", old), ("new", new)) if isinstance(what, str)]
     if isinstance(old, str) or isinstance(new, str):
         return False, "; ".join(failed)
@@ -119,7 +119,7 @@ def verdict(old: Arrays | str, new: Arrays | str) -> tuple[bool, str]:
 
 
 def export(revision: str, folder: Path) -> Path:
-    """The sources of a revision, without a worktree that would have to be removed again."""
+    """Export the sources of a revision; unlike a worktree, this leaves nothing to clean up in the repository."""
     command = ["git", "-C", str(HERE.parent), "archive", f"{revision}^{{commit}}", "src"]
     made = subprocess.run(command, capture_output=True)
     if made.returncode:
@@ -141,7 +141,7 @@ def work_folder(keep: bool) -> Iterator[Path]:
 
 
 def compare(revision: str, only: list[str], folder: Path) -> int:
-    """Run and compare all cases; the number of those that are not the same."""
+    """Run and compare all cases; return the number of those that differ."""
     sources = {"old": export(revision, folder / "sources"), "new": HERE.parent}
     workers = {side: Worker(source, folder / side, only) for side, source in sources.items()}
     began, wrong = time.perf_counter(), 0
@@ -164,7 +164,7 @@ def compare(revision: str, only: list[str], folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", metavar="REVISION", required=True)
-    parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="some of the cases")
+    parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="run only these cases")
     parser.add_argument("--keep", action="store_true", help="keep the arrays and logs of both sides")
     given = parser.parse_args()
     with work_folder(given.keep) as folder:

@@ -1,4 +1,4 @@
-"""The small problems and the methods of `same_draws.py`: between them everything that can be stated and set."""
+"""The small problems and the methods of `same_draws.py`. Together they cover everything that can be stated and set."""
 
 from collections.abc import Callable
 from functools import partial
@@ -58,7 +58,7 @@ def system() -> bp.Problem:
 
 
 def heat() -> bp.Problem:
-    """Two dimensions, scaled inputs, another activation, and a positive field of one of the coordinates."""
+    """Two dimensions, scaled inputs, another activation, and a positive field of one coordinate."""
 
     def flow(u_t, u_xx, k):
         return u_t - k * u_xx
@@ -77,7 +77,7 @@ def heat() -> bp.Problem:
 
 
 def poisson(dimensions: int = 2) -> bp.Problem:
-    """Linear, of a Karhunen-Loève field."""
+    """A linear problem with a Karhunen-Loève field."""
     names = ("x", "y")[:dimensions]
     kernel = bp.SquaredExponential(length=0.5) if dimensions == 2 else bp.Exponential(length=0.25)
 

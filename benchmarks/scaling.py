@@ -1,11 +1,11 @@
-"""How cost grows: one gradient against the size of the problem; sampling against chains, cores and draws.
+"""How the cost grows: one gradient against the size of the problem; sampling against chains, cores and draws.
 
     python benchmarks/scaling.py [--quick] [--results FILE]
 
-A gradient is timed in the compiled leapfrog loop of benchmarks/gradient.py, in a process that has one core; each
-study changes one thing and leaves the rest at: width 50, two hidden layers, 128 sensors, one coordinate, order two.
-Sampling is timed in processes of their own, whose peak memory is read at their end. Slopes are of log cost against
-log size, over the larger half of the sizes: 1 is proportional, 2 is quadratic.
+A gradient is timed in the compiled leapfrog loop of benchmarks/gradient.py, in a process with one core. Each study
+varies one parameter and keeps the others at: width 50, two hidden layers, 128 sensors, one coordinate, order two.
+Sampling is timed in separate processes, whose peak memory is read at their end. Slopes are of log cost against log
+size, over the larger half of the sizes: 1 is proportional, 2 is quadratic.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def problem_of(width=50, depth=2, sensors=128, dimension=1, order=2) -> bp.Probl
     rng = np.random.default_rng(0)
     at = {c: rng.uniform(-1, 1, sensors) for c in names}
     wanted = ", ".join(f"u_{c * order}" for c in names)
-    # An equation asks by the names of its arguments, so one for any dimension and order is written as text.
+    # An equation states what it needs by its argument names; for any dimension and order it must be built as text.
     equation = eval(f"lambda u, {wanted}: u + 0.01 * ({wanted.replace(', ', ' + ')})")
     return bp.Problem(
         domain=dict.fromkeys(names, (-1.0, 1.0)),
@@ -55,7 +55,7 @@ def problem_of(width=50, depth=2, sensors=128, dimension=1, order=2) -> bp.Probl
 
 
 def microseconds(problem: bp.Problem, repeats: int) -> float:
-    """Of one leapfrog step; the loop is as long as makes it last a twentieth of a second."""
+    """Microseconds per leapfrog step; the loop length is chosen so that it takes a twentieth of a second."""
     posterior = bp.Posterior(problem, native=True)
     z = 0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]
 
@@ -89,7 +89,7 @@ def study_gradients(quick: bool) -> dict:
 
 
 def sample(chains: int, cores: int, draws: int, keep: int | None, num_leapfrog: int, disk: bool = False) -> dict:
-    """One run in this process: seconds of its draws, and peak memory; with ``disk`` the draws go to a folder."""
+    """One run in this process: seconds of its draws and peak memory; with ``disk`` the draws go to a folder."""
     method = bp.HMC(num_leapfrog=num_leapfrog, num_warmup=20, num_draws=draws, keep=keep, chains=chains, jitter=0)
     problem = bp.paper.inverse_reaction_1d().problem
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,7 @@ def sample(chains: int, cores: int, draws: int, keep: int | None, num_leapfrog: 
 
 
 def study_sampling(quick: bool) -> list[dict]:
-    """Each row in a process of its own."""
+    """Each row in a separate process."""
     cores = len(os.sched_getaffinity(0))
     draws, many = (50, (100, 400)) if quick else (400, (1000, 4000, 16000))
     settings = [dict(chains=c, cores=cores, draws=draws, keep=None, num_leapfrog=50) for c in (1, 2, 4, 8)]
@@ -127,7 +127,7 @@ def show(found: dict) -> None:
         print(f"\n| {name} | " + " | ".join(map(str, part["sizes"])) + " | slope |")
         print("|---" * (len(part["sizes"]) + 2) + "|")
         print("| µs | " + " | ".join(f"{v:.1f}" for v in part["microseconds"]) + f" | {part['slope']:.2f} |")
-    print("\n| chains | cores | draws | keep | seconds | gradients a second | peak MiB |\n|" + "---|" * 7)
+    print("\n| chains | cores | draws | keep | seconds | gradients per second | peak MiB |\n|" + "---|" * 7)
     for r in found["sampling"]:
         row = [r["chains"], r["cores"], r["draws"], kept(r), f"{r['seconds']:.1f}"]
         row += [f"{r['gradients'] / r['seconds']:,.0f}", f"{r['peak_mib']:.0f}"]

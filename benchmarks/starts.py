@@ -1,10 +1,10 @@
-"""Where chains start decides much: prior draws, the mode, or annealing, on every problem of the paper.
+"""How much the start of a chain matters: prior draws, the mode, or annealing, on every problem of the paper.
 
     python benchmarks/starts.py [--problems allen_cahn_2d ...] [--inits anneal map prior]
 
 For each start: the relative L2 error of u in each chain, the share of the domain within two posterior sd
-of the truth, the mean log likelihood and log density of each chain, and the worst R-hat of u. A chain that
-is lost has a log likelihood far below the others'; one at the mode has a log density far above the bulk's.
+of the truth, the log likelihood of each chain's last draw, the mean log density, and the worst R-hat of u. A lost
+chain has a log likelihood far below the others'; one at the mode has a log density far above the bulk's.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Jitter of the step size on the 1D inverse problem: effective draws for the same gradients.
+"""Jitter of the step size on the 1D inverse problem: effective sample size for the same number of gradients.
 
     python benchmarks/steps.py [--noise 0.1 0.01] [--jitter 0 0.2 0.4] [--seeds 5]
 
-Every seed is another data set. Reported is the smallest ESS of k and u at 11 points per 100,000 gradients after
-warm-up, the same of f, and the mean acceptance, with 600 draws of four chains and otherwise default settings.
+Each seed is a different data set. The table has the smallest ESS of k and u at 11 points per 100,000 gradients after
+warm-up, the same for f, and the mean acceptance, with 600 draws of four chains and otherwise default settings.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""How long should a trajectory be? Effective draws for the same number of gradients, on the 1D inverse problem.
+"""How long should a trajectory be? ESS for the same number of gradients, on the 1D inverse problem.
 
     python benchmarks/trajectories.py [--gradients 100000]
 
-For each length, with and without jitter: the smallest ESS over k and u at 11 points, that of k alone, and that
-of the equation at its sensors, after a warm-up of half as many gradients, four chains of so many gradients each.
+For each length, with and without jitter: the smallest ESS over k and u at 11 points, that of k alone, and that of the
+equation at its sensors. There are four chains with this number of gradients each, after a warm-up of half as many.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     python benchmarks/two_dimensions.py [--problems inverse_reaction_2d allen_cahn_2d]
 
-Wanted are R-hat < 1.01 and ESS > 400 for u at 25 points and k, among the chains on the truth's solution. The
-runs are those of `bpinn reproduce inverse-2d allen-cahn-2d --preset paper`, from its result.json. The last column is
-what a run would take with nested jax.grad: the seconds of sampling times the ratio of the two gradients' costs, a chain
-on every core.
+The target is R-hat < 1.01 and ESS > 400 for u at 25 points and k, among the chains on the true solution. The runs are
+those of `bpinn reproduce inverse-2d allen-cahn-2d --preset paper`, read from its result.json. The last column is the
+estimated time with nested jax.grad: the seconds of sampling times the ratio of the costs of the two gradients, with one
+chain per core.
 """
 
 import argparse
@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def nested_ratio(name: str) -> float:
-    """What one gradient costs with nested jax.grad, against ours."""
+    """Cost of one gradient with nested jax.grad, relative to ours."""
     problem = getattr(bp.paper, name)(noise=0.1, seed=0).problem
     costs = microseconds(problem, nested_log_density(problem, EQUATIONS[name]), 100, 9)
     ours, theirs = costs[max(costs)]
@@ -36,11 +36,11 @@ def nested_ratio(name: str) -> float:
 
 
 def cases(name: str, folder: Path) -> list[dict[str, Any]]:
-    """Numbers of HMC at each noise, as in result.json; none if there is no such run."""
+    """Numbers of HMC at each noise, from result.json; empty if there is no such run."""
     path = folder / EXPERIMENTS[name] / RESULT
     found = json.loads(path.read_text()) if path.exists() else {"preset": "", "cases": []}
     if found["preset"] != "paper":
-        print(f"{name}: to be run first with `bpinn reproduce {EXPERIMENTS[name]} --preset paper --out {folder}`")
+        print(f"{name}: first run `bpinn reproduce {EXPERIMENTS[name]} --preset paper --out {folder}`")
         return []
     return [case for case in found["cases"] if case["label"] == "HMC" and case["seed"] == 0]
 

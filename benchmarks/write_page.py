@@ -1,4 +1,4 @@
-"""Write docs/performance.md and its figures from the results of a run; measures nothing.
+"""Write docs/performance.md and its figures from stored results. This measures nothing.
 
 python benchmarks/write_page.py [--results benchmarks/results.json] [--page docs/performance.md]
 """
@@ -18,13 +18,14 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
 TWO_DIMENSIONS = """
-`benchmarks/two_dimensions.py`, from the runs of [reproduction.md](reproduction.md): default settings, four chains
-from independent starts, at most 600 draws of each (150 at noise 0.01). They ran beside other experiments, with about
-half of the machine: alone the run at noise 0.1 took 540 s before trajectories were shortened.
+`benchmarks/two_dimensions.py` takes these numbers from the runs of [reproduction.md](reproduction.md): default
+settings, four chains from independent starts, at most 600 draws per chain (150 at noise 0.01). Other experiments ran
+at the same time, so these runs had about half of the machine. With the machine to itself, and before trajectories
+were shortened, the run at noise 0.1 took 540 s.
 """
 SETUPS = {
-    "one": "One process, as a user starts it",
-    "all": "A process on every core",
+    "one": "One process, as a user would start it",
+    "all": "One process per core",
     "trust": "From a cold start to an answer that can be trusted",
 }
 OURS, THEIRS = "#c44e52", "#4c72b0"
@@ -40,7 +41,7 @@ def prose(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """To so many significant digits, without an exponent where that reads well."""
+    """Rounded to significant digits, without an exponent where possible."""
     if value is None or not np.isfinite(value):
         return "–"
     if value == 0 or not 1e-3 <= abs(value) < 1e6:
@@ -72,7 +73,7 @@ class Runs:
         return float(np.median(values)) if values else None
 
     def spread(self, *path: str) -> str:
-        """The median, and the least and the most where there are several."""
+        """The median, with the minimum and maximum if there are several runs."""
         values = self.values(*path)
         if len(values) < 2:
             return number(self.median(*path))
@@ -95,14 +96,14 @@ def peers_with(found: dict[str, Any], setup: str) -> list[tuple[str, dict[str, A
 
 
 def compared(found: dict[str, Any], setup: str) -> str:
-    columns = ["library", "chains", "warm-up + draws", "s to the answer", "compile, s", "warm-up, s", "sampling, s"]
+    columns = ["library", "chains", "warm-up + draws", "s to answer", "compile, s", "warm-up, s", "sampling, s"]
     columns += [
         "gradients",
-        "µs a gradient",
+        "µs per gradient",
         "worst R-hat",
-        "least ESS",
+        "lowest ESS",
         "ESS/s after warm-up",
-        "ESS/s in all",
+        "ESS/s overall",
         "MiB",
         "k",
     ]
@@ -135,7 +136,7 @@ def compared(found: dict[str, Any], setup: str) -> str:
 
 
 def trusted(found: dict[str, Any]) -> str:
-    columns = ["library", "s from process start", "warm-up + draws of each chain", "least ESS", "worst R-hat"]
+    columns = ["library", "s from process start", "warm-up + draws per chain", "lowest ESS", "worst R-hat"]
     columns += ["met in", "k"]
     rows = []
     for _, peer, runs in peers_with(found, "trust"):
@@ -160,11 +161,11 @@ def checked(found: dict[str, Any]) -> str:
         versions = ", ".join(f"{p} {v}" for p, v in env.get("versions", {}).items() if p != "numpy")
         apart = number(max(every)) if every else "a loss, not a density" if name == "deepxde_pinn" else "not run"
         rows.append([peer["label"], peer["lines"], apart, env.get("error", versions)])
-    return table(["library", "lines of user code", "log density apart from ours, relative", "versions"], rows)
+    return table(["library", "lines of user code", "relative difference of log density from ours", "versions"], rows)
 
 
 def headline(found: dict[str, Any]) -> list[str]:
-    """What the tables say in a sentence each, computed from them."""
+    """One sentence per result, computed from the tables."""
     lines = []
     ours = Runs(found, "one", "bpinn").median("ess_a_second")
     others = {
@@ -175,8 +176,8 @@ def headline(found: dict[str, Any]) -> list[str]:
     if ours and others:
         best = max(others, key=lambda label: others[label])
         ratio = number(ours / others[best])
-        lines.append(f"- Effective draws a second, start to answer, all cores: {ratio} times the best peer's ({best}).")
-    for setup, words in (("one", "one process"), ("all", "a process on every core")):
+        lines.append(f"- ESS per second, start to answer, all cores: {ratio} times the best peer's ({best}).")
+    for setup, words in (("one", "one process"), ("all", "one process per core")):
         same = Runs(found, setup, "bpinn_hmc50").median("microseconds_a_gradient")
         rest = {
             peer["label"]: runs.median("microseconds_a_gradient")
@@ -186,8 +187,8 @@ def headline(found: dict[str, Any]) -> list[str]:
         if same and rest:
             best = min(rest, key=lambda label: rest[label])
             lines.append(
-                f"- One gradient, like for like, {words}: {number(same)} µs against {number(rest[best])} µs "
-                f"of the fastest peer ({best})."
+                f"- One gradient, same settings, {words}: {number(same)} µs against {number(rest[best])} µs "
+                f"for the fastest peer ({best})."
             )
     seconds = {
         name: float(np.median([r["seconds"] for r in runs.rows if r.get("trustworthy")]))
@@ -198,12 +199,12 @@ def headline(found: dict[str, Any]) -> list[str]:
         label, best = min(((n, s) for n, s in seconds.items() if n != "bpinn"), key=lambda item: item[1])
         lines.append(
             f"- From a cold start to an answer that can be trusted: {number(seconds['bpinn'])} s against "
-            f"{number(best)} s of the fastest peer ({found['peers'][label]['label']})."
+            f"{number(best)} s for the fastest peer ({found['peers'][label]['label']})."
         )
     return lines
 
 
-# What was set out to be reached: the peer, and how many times its effective draws a second ours should be.
+# Targets: the peer, and the required ratio of our effective samples per second to its own.
 WANTED_TIMES = {
     "tfp_xla": 6, "tfp_graph": 20, "torch_hmc": 100, "numpyro_hmc": 15, "numpyro_nuts": 200, "blackjax_hmc": 6,
     "jno": 100,
@@ -213,7 +214,7 @@ WANTED_STEPS = {"inverse_reaction_1d": 1.5, "allen_cahn_2d": 1.3}
 
 
 def bars(found: dict[str, Any]) -> list[list[str]]:
-    """Each aim, what was found, and whether it is met."""
+    """Each target, the measured value, and whether the target is met."""
     rows = []
 
     def row(what: str, wanted: str, value: float | None, shown: str, met: bool) -> None:
@@ -224,11 +225,11 @@ def bars(found: dict[str, Any]) -> list[list[str]]:
         theirs = Runs(found, "all", name).median("ess_a_second_after_warmup")
         ratio = ours / theirs if ours and theirs else None
         label = found.get("peers", {}).get(name, {}).get("label", name)
-        what = f"ESS a second after warm-up, times {label} on all cores"
+        what = f"ESS per second after warm-up, relative to {label} on all cores"
         row(what, f"{times}", ratio, number(ratio), bool(ratio and ratio >= times))
     ours = Runs(found, "trust", "bpinn").median("seconds")
     row(
-        "cold start to an answer to trust, s",
+        "cold start to a trustworthy answer, s",
         f"at most {WANTED_SECONDS}",
         ours,
         number(ours),
@@ -241,7 +242,7 @@ def bars(found: dict[str, Any]) -> list[list[str]]:
     )  # fmt: skip
     share = ours / fastest if ours and fastest else None
     row(
-        "the same, of the fastest peer's",
+        "the same, relative to the fastest peer",
         f"at most {WANTED_SHARE}",
         share,
         number(share),
@@ -250,14 +251,14 @@ def bars(found: dict[str, Any]) -> list[list[str]]:
     for part in found.get("floor", []):
         step = part["microseconds"]["ours"] / part["microseconds"]["c"]
         wanted = WANTED_STEPS.get(part["problem"], np.inf)
-        row(f"a leapfrog step, times C, {part['problem']}", f"at most {wanted}", step, f"{step:.2f}", step <= wanted)
+        row(f"leapfrog step relative to C, {part['problem']}", f"at most {wanted}", step, f"{step:.2f}", step <= wanted)
     for cells in found.get("kl", {}).get("rows", []):
         if cells[1] == "HMC.paper()":
             row(f"KL-HMC, the paper's settings, noise {cells[0]}, s", "under 20", 1.0, cells[6], float(cells[6]) < 20)
     for cells in found.get("two_dimensions", {}).get("rows", []):
         named = dict(zip(found["two_dimensions"]["columns"], cells, strict=True))
         if "," not in named["chains"]:
-            continue  # alone on its solution, it has no other chain to agree with
+            continue  # a single chain on its solution: there is no other to agree with
         met = float(named["R-hat"]) < 1.01 and float(named["ESS"]) > 400 and float(named["seconds"]) < 900
         shown = f"{named['R-hat']}, {named['ESS']}, {named['seconds']} s"
         what = f"{named['problem']}, noise {named['noise']}, chains {named['chains']}: R-hat, ESS, seconds"
@@ -271,8 +272,8 @@ def floor_table(found: dict[str, Any]) -> str:
         c, products, ours = (row["microseconds"][key] for key in ("c", "products", "ours"))
         cells = [number(c), number(products), number(ours), f"{ours / c:.2f}", f"{ours / products:.2f}"]
         rows.append([row["problem"], *cells, number(row["relative_difference"]["gradient"])])
-    columns = ["problem", "C, µs a step", "products and tanh in C, µs", "ours, µs", "ours / C", "ours / products"]
-    return table([*columns, "gradients apart"], rows)
+    columns = ["problem", "C, µs per step", "products and tanh in C, µs", "ours, µs", "ours / C", "ours / products"]
+    return table([*columns, "difference of gradients"], rows)
 
 
 def scaling_tables(found: dict[str, Any]) -> str:
@@ -288,12 +289,12 @@ def scaling_tables(found: dict[str, Any]) -> str:
         ]
         for r in found["scaling"]["sampling"]
     ]  # fmt: skip
-    columns = ["chains", "cores", "draws", "kept", "s", "gradients a second", "peak MiB"]
+    columns = ["chains", "cores", "draws", "kept", "s", "gradients per second", "peak MiB"]
     return "\n\n".join([*parts, table(columns, rows)])
 
 
 def memory_of(found: dict[str, Any]) -> str:
-    """How peak memory grew from the fewest draws to the most: all held, on disk, and with `keep=`."""
+    """How peak memory grows from the fewest to the most draws: all in memory, on disk, and with `keep=`."""
     said = []
     kinds = (((False, False), "all draws held"), ((False, True), "draws on disk (`out=`)"), ((True, False), "`keep=`"))
     for kind, words in kinds:
@@ -324,7 +325,7 @@ def figure_of_peers(found: dict[str, Any], path: Path) -> bool:
         for name, peer, runs in peers_with(found, "trust")
         if any(row.get("trustworthy") for row in runs.rows)
     ]
-    panels = [("effective draws a second, start to answer, all cores", rates)]
+    panels = [("effective samples per second, start to answer, all cores", rates)]
     panels += [("seconds from a cold start to R-hat < 1.01, ESS > 400", seconds)]
     panels = [(title, [bar for bar in bars if bar[1]]) for title, bars in panels]
     if not any(bars for _, bars in panels):
@@ -355,7 +356,7 @@ def figure_of_scaling(found: dict[str, Any], path: Path) -> None:
         axis.minorticks_off()
         axis.set_title(f"{name}: slope {part['slope']:.2f}", fontsize=9)
         axis.grid(alpha=0.3)
-    np.atleast_1d(axes)[0].set_ylabel("µs a gradient")
+    np.atleast_1d(axes)[0].set_ylabel("µs per gradient")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -371,9 +372,9 @@ def page(found: dict[str, Any], folder: Path) -> str:
             f"Measured on {found.get('date', 'an unknown day')} on {m.get('cores', '?')} cores of "
             f"{m.get('processor', 'an unknown processor')} with {m.get('memory_gib', '?')} GiB, {m.get('system', '')}, "
             f"Python {m.get('python', '?')}; the load before the run was "
-            f"{m.get('load_before', '?')}. Another machine has "
-            "other numbers, and so has this one on another day: ratios within one run are what to read. "
-            "`make bench` measures everything anew and writes this page from `benchmarks/results.json`."
+            f"{m.get('load_before', '?')}. Absolute "
+            "numbers differ between machines, and between days on one machine: compare ratios within one run. "
+            "`make bench` repeats all measurements and writes this page from `benchmarks/results.json`."
         ),
         "",
     ]
@@ -385,12 +386,12 @@ def page(found: dict[str, Any], folder: Path) -> str:
             lines += ["![bpinn and its peers](performance.png)", ""]
     aims = bars(found)
     if aims:
-        lines += ["## What was aimed for", "", table(["what", "wanted", "found", "met"], aims), ""]
+        lines += ["## Targets", "", table(["what", "target", "measured", "met"], aims), ""]
         lines += [
             prose(
-                "Ours is the default in one process, which uses all cores by itself; peers are one process a core. "
-                "What was tried where an aim is not met is told in [sampling.md](sampling.md). The start was shortened "
-                "after these runs; sampling.md has what that gives on another machine."
+                "bpinn runs with default settings in one process, which uses all cores; peers run one process per "
+                "core. [journal.md](journal.md) has what was tried where a target is not met. The cold start was "
+                "shortened after these runs; [sampling.md](sampling.md) has its times on another machine."
             ),
             "",
         ]
@@ -399,37 +400,35 @@ def page(found: dict[str, Any], folder: Path) -> str:
         lines += ["## Two dimensions", "", prose(TWO_DIMENSIONS), ""]
         lines += [table(part["columns"], part["rows"]), ""]
     if "kl" in found:
-        lines += ["## A Karhunen-Loève field", "", "`benchmarks/kl.py`; the paper's authors waited 4 minutes:", ""]
+        lines += ["## A Karhunen-Loève field", "", "From `benchmarks/kl.py`; the paper's authors needed 4 minutes:", ""]
         lines += [table(found["kl"]["columns"], found["kl"]["rows"]), ""]
     if "floor" in found:
-        lines += ["## How far from the machine's limit", ""]
+        lines += ["## Distance from the machine's limit", ""]
         lines += [
             prose(
-                "`benchmarks/floor.c` is one gradient and leapfrog step written by hand in C, "
-                "checked against ours, on one "
-                "core; its bare matrix products and tanh are timed alone as well."
+                "`benchmarks/floor.c` is one gradient and leapfrog step in hand-written C, checked against ours, on "
+                "one core. Its matrix products and tanh are also timed alone."
             ),
             "",
             floor_table(found),
             "",
         ]
     if "gradient" in found:
-        lines += ["## Against nested jax.grad", "", "`benchmarks/gradient.py`, the same compiled leapfrog loop:", ""]
+        lines += ["## Compared with nested jax.grad", "", "`benchmarks/gradient.py`, in the same leapfrog loop:", ""]
         lines += [table(found["gradient"]["columns"], found["gradient"]["rows"]), ""]
     if "scaling" in found:
         figure_of_scaling(found, folder / "scaling.png")
-        lines += ["## How cost grows", ""]
+        lines += ["## How the cost grows", ""]
         lines += [
             prose(
-                "One gradient on one core, changing one thing at a time from width 50, two "
-                "hidden layers, 128 sensors, one "
-                "coordinate and second order. Slopes are of log cost against log size over the "
-                "larger half of the sizes."
+                "One gradient on one core, varying one parameter at a time from width 50, two hidden layers, 128 "
+                "sensors, one coordinate and second order. Slopes are of log cost against log size, over the larger "
+                "half of the sizes."
             ),
             "",
             "![Cost of a gradient](scaling.png)",
             "",
-            f"Sampling the 1D inverse problem, compilation left out. {memory_of(found)}",
+            f"Sampling the 1D inverse problem, without compilation. {memory_of(found)}",
             "",
             scaling_tables(found),
             "",
@@ -444,24 +443,25 @@ def peers_section(found: dict[str, Any]) -> list[str]:
         for _, peer, runs in peers_with(found, setup)
         for error in runs.errors
     ]
-    lines = ["## Against other libraries", ""]
+    lines = ["## Compared with other libraries", ""]
     lines += [
         prose(
-            "The paper's 1D inverse problem at noise 0.1: 40 readings, 2,702 parameters, the same posterior for all in "
-            "float32 (log densities at three vectors are compared below). Each library has one script in "
-            "`benchmarks/peers`, as a user of it would write it, with HMC of 50 leapfrog "
-            "steps where it has HMC. In the first two tables "
-            "peers start at draws of the posterior, so that what is compared is how fast they sample it; in the third "
-            "they start at draws of the prior. bpinn's chains start there always, and anneal the likelihood in warm-up."
+            "The paper's 1D inverse problem at noise 0.1: 40 readings, 2,702 parameters, the same posterior for all "
+            "libraries in float32 (log densities at three vectors are compared below). Each library has one script in "
+            "`benchmarks/peers`, as a user would write it, with 50 leapfrog steps where it offers HMC. In the first "
+            "two tables peers start at draws from the posterior, so that the tables compare how fast they sample it. "
+            "In the third they start at draws from the prior. bpinn's chains always start from the prior and anneal "
+            "the likelihood during warm-up."
         ),
         "",
         prose(
-            "ESS is the smaller of bulk and tail, the least over k and u at 11 points. Medians over repeats, the least "
-            "and the most in brackets; runs are interleaved. Seconds count from the start of the process, with imports "
-            "and compilation (which is in the warm-up of TensorFlow and the training of DeepXDE). bpinn's default is "
-            "four chains with trajectories as long as warm-up finds, on all cores; the row with 50 steps "
-            "is the like-for-like one. PyTorch's fixed step size of 6e-4 was found beforehand, its search is not in "
-            "the time. The DeepXDE row is a deterministic PINN with a single value of k and no error bars."
+            "ESS is the smaller of bulk and tail, the minimum over k and u at 11 points. Values are medians over "
+            "repeats, with minimum and maximum in brackets; runs are interleaved. Seconds count from the start of the "
+            "process and include imports and compilation (for TensorFlow compilation is part of the warm-up, for "
+            "DeepXDE of the training). bpinn's default is four chains on all cores, with the trajectory length that "
+            "warm-up finds; the row with 50 steps has the same settings as the peers. PyTorch's fixed step size of "
+            "6e-4 was found beforehand, and that search is not included. The DeepXDE row is a deterministic PINN with "
+            "a single value of k and no error bars."
         ),
         "",
         *headline(found),
@@ -475,10 +475,9 @@ def peers_section(found: dict[str, Any]) -> list[str]:
             f"### {SETUPS['trust']}",
             "",
             prose(
-                "Four chains, until R-hat < 1.01 and ESS > 400 for k and u at 11 points. Peers "
-                "share their chains over the "
-                "cores and try 500 + 1000 transitions, then twice as many, and so on; only the "
-                "try that met it is counted."
+                "Four chains, until R-hat < 1.01 and ESS > 400 for k and u at 11 points. Peers distribute their chains "
+                "over the cores and try 500 + 1000 transitions, then twice as many, and so on. Only the try that meets "
+                "the criterion counts."
             ),
             "",
             trusted(found),

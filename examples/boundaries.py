@@ -5,7 +5,7 @@
     u_x(0, t) = flux read with noise      Neumann: a heat-flux gauge at the base
     u_x(1, t) + h u(1, t) = 0             Robin: the tip cools with an unknown coefficient h
 
-Boundary conditions are sensors like any other; h stands inside one of them. The truth is
+Boundary conditions are sensors like any other; h is a coefficient of one of them. The truth is
 u = exp(-t) sin(2 x), so h = -2 / tan(2) = 0.915.
 """
 

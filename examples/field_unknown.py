@@ -2,8 +2,8 @@
 
     -(k u_x)_x = f(x)   on [-1, 1],    that is    -(k_x u_x + k u_xx) = f
 
-k has its own network behind a softplus (positive=True). k u_x is known up to a constant, which the
-point where u_x = 0 fixes; a few direct readings of k (with_k=True) narrow its band further.
+k has its own network with a softplus link (positive=True). The source determines k u_x up to a constant, which follows
+from the point where u_x = 0. A few direct readings of k (with_k=True) narrow its band further.
 The truth is u(x) = cos(3 x / 2), k(x) = 1 + sin(2 x) / 2.
 """
 

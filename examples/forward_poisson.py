@@ -2,7 +2,7 @@
 
     -0.2 u_xx = f(x)   on [-1, 1],    u(-1), u(1) given,    f read at 12 sensors with noise
 
-The truth is u(x) = sin(2 x) + x^2 / 2. We want u, its slope, and the source between the sensors.
+The truth is u(x) = sin(2 x) + x^2 / 2. We infer u, its slope, and the source between the sensors.
 """
 
 import numpy as np

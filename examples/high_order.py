@@ -1,16 +1,16 @@
-"""Derivatives of high order and mixed ones, by name.
+"""High-order and mixed derivatives, by name.
 
-A beam, clamped at x = 0 and free at x = 1, of unknown stiffness under a known load:
+A beam with unknown stiffness under a known load, clamped at x = 0 and free at x = 1:
 
     E u_xxxx = q(x),    u(0) = u_x(0) = 0,    u_xx(1) = u_xxx(1) = 0
 
-With q = 1 the truth is u = x^2 (6 - 4 x + x^2) / (24 E), and E = 0.2.
+With q = 1 the truth is u = x^2 (6 - 4 x + x^2) / (24 E), with E = 0.2.
 
-Goursat's problem, a mixed derivative with u given on two sides of the square [-1, 1]^2:
+Goursat's problem: a mixed derivative, with u given on two sides of the square [-1, 1]^2:
 
     u_xy = a u,    u(x, -1) = cos(x + 1),  u(-1, y) = cos(y + 1)
 
-The truth is u = cos(x - y), and a = 1.
+The truth is u = cos(x - y) with a = 1.
 """
 
 import numpy as np

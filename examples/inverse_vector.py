@@ -46,7 +46,7 @@ def main(method: bp.HMC | None = None) -> bp.Result:
 
     truth = np.hstack(list(TRUTH.values()))  # in the order of the table's rows: D, V, r[0], r[1], sigma
     table = result.summary().table
-    print("off the truth by", ", ".join(f"{z:+.1f}" for z in (table["mean"] - truth) / table["sd"]), "sd")
+    print("distance from the truth:", ", ".join(f"{z:+.1f}" for z in (table["mean"] - truth) / table["sd"]), "sd")
     return result
 
 

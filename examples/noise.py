@@ -2,9 +2,9 @@
 
     y_i = u(x_i) + e_i,    u(x) = cos(3 x),    x in [-1, 1]
 
-A good instrument states the standard deviation of each of its readings. A cheap one does not (its
-noise gets a prior and is inferred) and fails now and then. With a normal likelihood the failures
-inflate the noise and bend the curve; the tails of a Student-t let them go.
+A good instrument states the standard deviation of each reading. A cheap one does not (its noise gets a prior and is
+inferred), and fails now and then. With a normal likelihood the failures inflate the noise and distort the curve; a
+Student-t likelihood is robust to them.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def problem_with(likelihood: str) -> bp.Problem:
 
 
 def main(method: bp.HMC | None = None) -> bp.Result:
-    """Runs both likelihoods and returns the Student-t's result."""
+    """Run both likelihoods and return the result with the Student-t."""
     settings = method or bp.HMC(num_leapfrog=100, num_warmup=300, num_draws=700, target_accept=0.8)
     for likelihood in ("normal", "student_t"):
         problem = problem_with(likelihood)

@@ -51,7 +51,7 @@ def main(method: bp.HMC | None = None) -> bp.Result:
     print(result.summary())
 
     off = {n: (result.draws(n).mean() - value) / result.draws(n).std() for n, value in TRUTH.items()}
-    print("off the truth by", ", ".join(f"{n}: {z:+.1f} sd" for n, z in off.items()))
+    print("distance from the truth:", ", ".join(f"{n}: {z:+.1f} sd" for n, z in off.items()))
     return result
 
 

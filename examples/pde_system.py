@@ -1,10 +1,10 @@
 """A system of partial differential equations in (x, t), with a source that depends on x only.
 
-A tracer drifts down a river, u(x, t), is exchanged with still water, v(x, t), and is fed by a source s(x):
+A tracer in a river, u(x, t), is transported downstream, exchanged with still water, v(x, t), and fed by a source s(x):
 
     u_t + u_x = -a (u - v) + s(x),    v_t = a (u - v),    0 <= x <= 1,  0 <= t <= 1
 
-The exchange rate a and the source are to be found from readings of u and v. The truth is a = 1,
+We infer the exchange rate a and the source from readings of u and v. The truth is a = 1,
 s = 1 + cos(pi x), u = x + sin(pi x) / pi + w, v = x + sin(pi x) / pi + 2 w, with w = exp((3 x - t) / 2) / 5.
 """
 

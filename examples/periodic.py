@@ -1,4 +1,4 @@
-"""A periodic boundary: a wave that leaves on the right comes in on the left.
+"""A periodic boundary: a wave that leaves on the right enters on the left.
 
     u_t + c u_x = 0,    u(-1, t) = u(1, t),  u_x(-1, t) = u_x(1, t),    -1 <= x <= 1,  0 <= t <= 1
 

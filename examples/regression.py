@@ -2,7 +2,7 @@
 
     y_i = u(x_i) + noise,    u(x) = sin(3 x) + x / 2,    x in [-1, 1]
 
-The readings leave a gap in the middle, where the band must open.
+The readings leave a gap in the middle, where the band must widen.
 """
 
 import numpy as np
@@ -33,9 +33,9 @@ def main(method: bp.HMC | None = None) -> bp.Result:
     low, high = band.interval(0.95)
     held = np.mean((low <= truth(grid["x"])) & (truth(grid["x"]) <= high))
     gap, read = (band.sd[np.abs(grid["x"] - centre) < 0.05].mean() for centre in (0.0, 0.6))
-    print(f"the 95% band holds the truth at {held:.0%} of points; sd {gap:.3f} in the gap, {read:.3f} among readings")
+    print(f"the 95% band contains the truth at {held:.0%} of points; sd {gap:.3f} in the gap, {read:.3f} at readings")
 
-    # the same prior taken for a Gaussian process: no sampling, and right in the limit of wide layers
+    # a Gaussian process with the same prior covariance: no sampling, and exact in the limit of wide layers
     gp = bp.reference.gp(problem, at=grid, draws=10_000)
     apart = np.sqrt(np.mean(((gp.mean - band.mean) / band.sd) ** 2))
     larger = np.mean(gp.sd / band.sd)

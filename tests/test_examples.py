@@ -78,7 +78,7 @@ def test_regression_band_opens_in_the_gap():
     result, printed, _ = run("regression")
     assert result.names == []
     assert result.summary().table.empty
-    assert "holds the truth" in printed
+    assert "contains the truth" in printed
     sd = result.predict("u", {"x": [0.0, 0.05, 0.1, 0.5, 0.6, 0.7, 0.8]}).sd
     assert sd[:3].min() > 2 * sd[3:].max()
 

@@ -1,4 +1,4 @@
-"""Faults that a verdict must name, put into real runs: for tests, and counted over data sets for docs/trust.md."""
+"""Faults that a verdict must name, injected into real runs: for tests, and counted over data sets for docs/trust.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ def forcing(x):
 
 
 def problem(seed=0, *, stated=NOISE, change=None, equation=reaction, unknowns=None, **options) -> bp.Problem:
-    """Readings of a known truth with noise, stated as something else, or changed by hand."""
+    """Noisy readings of a known truth; the stated noise can differ, and ``change`` modifies the readings."""
     rng = np.random.default_rng(seed)
     u = truth(X_U) + NOISE * rng.standard_normal(len(X_U))
     f = forcing(X_F) + NOISE * rng.standard_normal(len(X_F))
@@ -42,7 +42,7 @@ def problem(seed=0, *, stated=NOISE, change=None, equation=reaction, unknowns=No
 
 
 def two_solutions(seed=0) -> bp.Problem:
-    """Of which only the square is measured."""
+    """A problem that measures only the square of k."""
     value = 1.0 + 0.1 * np.random.default_rng(seed).standard_normal()
     sensors = {
         "s": bp.Sensors(square, {"x": [0.5]}, [value], 0.1),
@@ -89,7 +89,7 @@ def collapsed(result: bp.Result) -> bp.Result:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and what the verdict must say of it and advise."""
+    """What is wrong, and the reason and advice that the verdict must give."""
 
     name: str
     reason: str

@@ -1,8 +1,8 @@
-"""What happens to a run when something happens to it: killed, stopped, out of memory, its folder damaged, no disk left.
+"""Fault injection for runs in a folder: kill them, stop them, exhaust memory or disk, damage their files.
 
-Every mishap befalls a real process that runs in a folder, at a random time, so many times over. Counted is in how many
-trials it was told in one sentence (where the process lives to tell it), and in how many the run that was then taken up
-again ended bit for bit as one that nothing happened to. Used by run.py.
+Each fault is injected into a real process that runs in a folder, at a random time, in several trials. We count the
+trials in which the process reported it in one sentence (where it survives to report it), and those in which the resumed
+run ended with bit for bit the draws of an uninterrupted run. Used by run.py.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ PROBLEM = bp.Problem(
     {"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(16, 16))}, {"u": bp.Sensors("u", {"x": X}, np.sin(5 * X), 0.1)}
 )
 METHOD = bp.HMC(num_warmup=200, num_draws=2000, num_leapfrog=30)
-FULL = 600  # KiB of a disk that is soon full
+FULL = 600  # KiB; least size of a disk that fills up soon
 
 
 class CannotBeTried(Exception):
-    """Such as a disk of one's own, for which one must be root."""
+    """A fault that cannot be injected here; mounting a small disk, for example, needs root."""
 
 
 def run(folder: Path) -> bp.Result:
@@ -50,8 +50,8 @@ def child(folder: Path, before: str = "") -> subprocess.Popen:
 
 
 def main_of_child(folder: str) -> None:
-    """What a user's script would be; an error of ours ends it with its sentence."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background does not hear
+    """What a user's script would do; an error from bpinn ends it with its message."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes ignore SIGINT by default
     try:
         print("ready", flush=True)
         result = run(Path(folder))
@@ -72,12 +72,12 @@ def wait_for_blocks(process: subprocess.Popen, folder: Path, more: int = 1) -> N
         time.sleep(0.01)
 
 
-# --- the mishaps: each returns what was said, or None where a process cannot say anything ---
+# --- the faults: each returns what the process printed, or None if it cannot print anything ---
 
 
 def killed(folder: Path, rng: random.Random) -> None:
     process = child(folder)
-    if rng.random() < 0.8:  # at work; otherwise while it starts
+    if rng.random() < 0.8:  # while it samples; otherwise while it starts
         wait_for_blocks(process, folder)
     time.sleep(rng.uniform(0.0, 0.5))
     process.kill()
@@ -93,20 +93,20 @@ def stopped(folder: Path, rng: random.Random) -> str:
     process = child(folder)
     wait_for_blocks(process, folder, rng.randint(1, 30))
     process.send_signal(signal.SIGINT)
-    return " ".join(process.communicate())  # the second is where it was before the first draw: nothing can be kept
+    return " ".join(process.communicate())  # stderr too: before the first draw, the message goes there
 
 
 def stopped_at_once(folder: Path, rng: random.Random) -> str:
     process = child(folder)
     assert process.stdout is not None
-    process.stdout.readline()  # it is ready
-    time.sleep(rng.uniform(0.0, 2.0))  # while it compiles, or seeks a start
+    process.stdout.readline()  # wait until it is ready
+    time.sleep(rng.uniform(0.0, 2.0))  # while it compiles, or finds its start
     process.send_signal(signal.SIGINT)
     return " ".join(process.communicate())
 
 
 def out_of_memory(folder: Path, rng: random.Random) -> str:
-    """The process may have no more memory than it has, from some block on."""
+    """From a random block on, the process gets no additional memory."""
     process = child(folder)
     wait_for_blocks(process, folder, rng.randint(1, 30))
     with contextlib.suppress(ProcessLookupError):
@@ -126,18 +126,18 @@ time.time = lambda: float(next(now))
 
 
 def backwards(folder: Path, rng: random.Random) -> None:
-    """Killed, too, and taken up by a process whose clock goes back a day whenever it is asked."""
+    """Kill the run, and resume it in a process whose clock goes back a day with every call."""
     killed(folder, rng)
     child(folder, BACKWARDS).communicate()
-    if not (folder / "result.npz").exists():  # or it would be as if its clock had been right
-        raise RuntimeError("the run whose clock goes backwards did not end")
+    if not (folder / "result.npz").exists():  # otherwise the run would be finished later, with a correct clock
+        raise RuntimeError("the run with a clock that goes backwards did not finish")
 
 
 def _damaged(folder: Path, rng: random.Random, damage: Callable[[bytes], bytes]) -> str:
     run(folder)
     block = rng.choice(blocks(folder))
     block.write_bytes(damage(block.read_bytes()))
-    (folder / "result.npz").unlink()  # or nothing of the blocks would be read
+    (folder / "result.npz").unlink()  # otherwise the blocks would not be read
     return child(folder).communicate()[1]
 
 
@@ -156,7 +156,7 @@ def flipped(folder: Path, rng: random.Random) -> str:
 def two_at_once(folder: Path, rng: random.Random) -> str:
     first = child(folder)
     wait_for_blocks(first, folder)
-    first.send_signal(signal.SIGSTOP)  # or it might have ended before the second is there
+    first.send_signal(signal.SIGSTOP)  # otherwise it might finish before the second starts
     said = child(folder).communicate()[1]
     first.send_signal(signal.SIGCONT)
     first.communicate()
@@ -189,14 +189,14 @@ MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
     "out-of-memory": ("no more memory, from some time on", out_of_memory, "out of memory"),
     "backwards": ("a clock that goes backwards, and SIGKILL", backwards, None),
     "truncated": ("a file of the run cut short", truncated, "damaged"),
-    "flipped": ("one bit of a file flipped", flipped, "damaged"),  # told where it matters: a file's date does not
+    "flipped": ("one bit of a file flipped", flipped, "damaged"),  # reported where it matters: not in a date
     "two-at-once": ("a second process in the same folder", two_at_once, "another process"),
     "full-disk": ("a disk that is full", full_disk, "the disk is full"),
 }
 
 
 def attempt(name: str, folder: Path, expected: np.ndarray) -> tuple[str, bool]:
-    """What was said, and whether the run that was then taken up ended as one that nothing happened to."""
+    """What the process printed, and whether the resumed run has the draws of an uninterrupted one."""
     shutil.rmtree(folder, ignore_errors=True)
     said = MISHAPS[name][1](folder, random.Random(folder.name))
     try:
@@ -209,14 +209,14 @@ def attempt(name: str, folder: Path, expected: np.ndarray) -> tuple[str, bool]:
 
 
 def count(names: Iterable[str], trials: int, work: Path) -> Iterator[dict[str, Any]]:
-    """Of each mishap: how often it was told, and the run ended as one that nothing happened to; each is kept."""
+    """For each fault, how often it was reported and how often the resumed run was identical; each row is stored."""
     for name in names:
         path = work / f"{name}-{trials}.json"
         if not path.exists():
             try:
                 save(path, tried(name, trials, work))
             except CannotBeTried as error:
-                print(f"{MISHAPS[name][0]}: cannot be tried here ({error})", file=sys.stderr)
+                print(f"{MISHAPS[name][0]}: cannot be injected here ({error})", file=sys.stderr)
                 continue
         yield load(path)
 
@@ -224,7 +224,7 @@ def count(names: Iterable[str], trials: int, work: Path) -> Iterator[dict[str, A
 def tried(name: str, trials: int, work: Path) -> dict[str, Any]:
     about, _, wanted = MISHAPS[name]
     folders = [work / f"{name}-{trial}" for trial in range(trials)]
-    with ThreadPoolExecutor(2) as pool:  # processes hardly compute: most of the time they start
+    with ThreadPoolExecutor(2) as pool:  # processes compute little: they spend most of their time starting
         found = list(pool.map(partial(attempt, name, expected=undisturbed()), folders))
     told = [said for said, _ in found if wanted is not None and wanted in said and "Traceback" not in said]
     words = [line.strip() for said in told[-1:] for line in said.splitlines() if str(wanted) in line]
@@ -238,5 +238,5 @@ def tried(name: str, trials: int, work: Path) -> dict[str, Any]:
 
 @cache
 def undisturbed() -> np.ndarray:
-    """The draws of a run that nothing happens to."""
+    """The draws of an uninterrupted run."""
     return bp.infer(PROBLEM, METHOD, seed=0, progress=False).z

@@ -1,4 +1,4 @@
-"""Small problems whose calibration is shown: a field, an equation and unknowns drawn from the prior again and again."""
+"""Small problems for calibration: fields, equations and unknowns that are drawn from the prior many times."""
 
 import jax.numpy as jnp
 import numpy as np

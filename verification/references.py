@@ -1,13 +1,13 @@
-"""Long reference posteriors of the paper's one-dimensional problems, from two samplers; kept in references.json.
+"""Long reference posteriors of the paper's one-dimensional problems, from two samplers; stored in references.json.
 
     python verification/references.py [--only inverse-1d-0.1 ...]
 
-One is our HMC; the other adjusted microcanonical Langevin (blackjax), whose dynamics are others and whose code is not
-ours. Both go on until R-hat is below 1.005 and ESS above 4,000 on every field at 11 points and every unknown. What is
-there already is not made again. run.py compares the samplers' default settings with what is kept here.
+One sampler is our HMC, the other adjusted microcanonical Langevin (blackjax), which has different dynamics and is not
+our code. Both run until R-hat is below 1.005 and ESS above 4,000 for every field at 11 points and every unknown.
+Existing references are not computed again. run.py compares the samplers' default settings with them.
 
-The nonlinear Poisson problem is left out: neither sampler moves through all of its posterior (R-hat of HMC is 1.5 after
-8,000 draws at noise 0.1), which solutions.py looks at by SMC.
+The nonlinear Poisson problem is left out: neither sampler explores all of its posterior (R-hat of HMC is 1.5 after
+8,000 draws at noise 0.1). solutions.py treats it with SMC.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def cases() -> Iterator[tuple[str, bp.Problem]]:
 
 
 def fingerprint(problem: bp.Problem) -> float:
-    """Of the posterior, so that one that has changed is not compared with an old reference."""
+    """A fingerprint of the posterior, so that a changed one is not compared with an old reference."""
     posterior = bp.Posterior(problem)
     return float(posterior.log_density(0.3 * posterior.sample_prior(jax.random.key(0), 1)[0]))
 
@@ -65,9 +65,10 @@ def watched(problem: bp.Problem) -> np.ndarray:
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:
-    """Means, sds and how well they are known, of (chains, draws, quantities).
+    """Means, sds and their accuracy, from draws of shape (chains, draws, quantities).
 
-    The spread is half of the central 68% interval, an sd where tails are normal; known well however heavy they are.
+    The spread is half of the central 68% interval. It equals the sd for a normal distribution, and its estimate is
+    accurate even if tails are heavy.
     """
     draws = draws.astype(float)
     mean, sd = draws.mean(axis=(0, 1)), draws.std(axis=(0, 1))
@@ -91,17 +92,17 @@ def is_known(row: dict[str, Any]) -> bool:
 def by_hmc(problem: bp.Problem, _: bp.Result) -> dict[str, Any]:
     parts: list[np.ndarray] = []
     row: dict[str, Any] = {}
-    for number in range(MOST_ROUNDS):  # independent runs, because a run that has ended does not go on
+    for number in range(MOST_ROUNDS):  # independent runs, because a finished run cannot be continued
         result = bp.infer(problem, bp.HMC(num_draws=4 * ROUND), seed=SEED + number, progress=False)
         parts.append(result.functionals[..., watched(problem)])
-        row = moments(np.concatenate(parts))  # each run has chains of its own
+        row = moments(np.concatenate(parts))  # each run adds its own chains
         if is_known(row):
             break
     return row
 
 
 def by_mclmc(problem: bp.Problem, first: bp.Result) -> dict[str, Any]:
-    """From the last draws of a short run, with trajectories as long as HMC's."""
+    """Start from the last draws of a short run, with trajectories as long as HMC's."""
     posterior = bp.Posterior(problem, native=True)
     transition, target = mclmc(isokinetic_velocity_verlet, 0.8)
     length = float(np.mean(first.stats["gradients"]))
@@ -128,7 +129,7 @@ def by_mclmc(problem: bp.Problem, first: bp.Result) -> dict[str, Any]:
             return jax.block_until_ready(list(pool.map(partial(chain, count=count), keys_now, zs, sizes)))
 
         states = go(0, list(jnp.asarray(first.z[:, -1])), [None] * len(keys), WARMUP)
-        sizes = [min(s[1] for s in states)] * len(keys)  # no longer steps than others': a chain would be stuck
+        sizes = [min(s[1] for s in states)] * len(keys)  # a chain with a larger step could get stuck
         for number in range(1, MOST_ROUNDS + 1):
             states = go(number, [s[0] for s in states], sizes, ROUND)
             parts.append(np.stack([s[2] for s in states])[..., watched(problem)])

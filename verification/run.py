@@ -1,11 +1,11 @@
-"""Is every posterior right? Evidence by simulation and by long reference runs, for docs/trust.md.
+"""Are the posteriors correct? Evidence from simulations and long reference runs, for docs/trust.md.
 
     python verification/run.py [--only sbc health mishaps coverage references tests] [--fault likelihood]
 
-Each simulation and run is kept in verification/work when it is done, under the fingerprint of the sources that made it;
-the same command goes on from there. It ends with an error when a sampler's posterior is wrong. With --fault a mistake
-is put into the program first, which must be found: "likelihood" takes noises for 10% larger than they are, "jacobian"
-leaves out that of constrained unknowns.
+Finished simulations and runs are stored in verification/work under the fingerprint of the sources that produced them;
+the same command resumes from there. It fails if a sampler's posterior is wrong. With --fault it first injects an error,
+which the simulations must find: "likelihood" assumes noise 10% larger than it is, "jacobian" omits the Jacobian of
+constrained unknowns.
 """
 
 import argparse
@@ -38,11 +38,11 @@ HERE = Path(__file__).parent
 WRONG = 3  # exit code
 LEVEL = 0.05
 CERTAIN = 1e-3  # probability, after correction for the number of quantities, below which a posterior is called wrong
-ALARMS = 0.02  # share of runs on data sets that are right for their models that may be called anything but good
+ALARMS = 0.02  # largest share of runs, on data sets that match their models, with a verdict other than good
 
 
 def code(path: Path) -> bytes:
-    """What runs: Python without comments and docstrings, which can be mended without making all results anew."""
+    """The code that runs: Python without comments and docstrings, so that editing those keeps all results valid."""
     if path.suffix != ".py":
         return path.read_bytes()
     tree = ast.parse(path.read_bytes())
@@ -54,7 +54,7 @@ def code(path: Path) -> bytes:
 
 
 def fingerprint(*places: str) -> str:
-    """Of the files at these places of the project, folders with all that is in them."""
+    """A hash of these files of the project; folders include everything in them."""
     root = HERE.parent
     found = [path for place in places for path in [root / place, *(root / place).rglob("*")]]
     digest = hashlib.sha256()
@@ -64,20 +64,20 @@ def fingerprint(*places: str) -> str:
 
 
 def sources() -> str:
-    """What results depend on, so that none of another state of the program is taken for them."""
+    """A hash of everything that results depend on, so that results of other sources are not reused."""
     parts = ("run", "problems", "faults", "mishaps", "references")
     return fingerprint("src/bpinn", "constraints.txt", *(f"verification/{name}.py" for name in parts))
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method on one of the problems; ``exact`` ones must be calibrated, others are reported."""
+    """A method on one of the problems; ``exact`` ones must be calibrated, others are only reported."""
 
     problem: str
     label: str
     method: bp.Method
     exact: bool = False
-    times: int = 1  # as many simulations as of others
+    times: int = 1  # multiplies the number of simulations
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class Case:
 
 
 CASES = [
-    # Of networks twice as many: ranks at neighbouring points go together, and chance shows in several at once.
+    # Twice as many for networks: ranks at neighbouring points are correlated, so chance affects several at once.
     *(Case(letter, "HMC", bp.HMC(), True, 2 if letter == "b" else 1) for letter in PROBLEMS),
     Case("a", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
     Case("a", "VI mean-field", bp.VI(init_steps=5000, num_steps=5000)),
@@ -97,7 +97,7 @@ CASES = [
 ]
 
 
-# --- mistakes, to see that they are found ---
+# --- fault injection: errors that calibration must find ---
 
 
 def break_likelihood() -> None:
@@ -129,7 +129,7 @@ def calibrate(case: Case, simulations: int, folder: Path) -> dict[str, Any]:
 
 
 def judged(case: Case, found: Calibration) -> dict[str, Any]:
-    """What came of it: evidence against uniform ranks of each quantity, coverage, and verdicts."""
+    """The outcome: evidence against uniform ranks of each quantity, coverage, and verdicts."""
     evidence = {name: found.evidence(name) for name in found.names}
     worst = min(evidence, key=lambda name: evidence[name])
     return {
@@ -152,12 +152,12 @@ def judged(case: Case, found: Calibration) -> dict[str, Any]:
 
 
 def is_wrong(row: dict[str, Any]) -> bool:
-    """The smallest of the simulated probabilities cannot be below one in their number, so that zero is that."""
+    """A simulated probability cannot resolve less than one over the number of simulations; zero means that."""
     return row["corrected"] < CERTAIN
 
 
 def false_alarms(found: dict[str, Any]) -> tuple[int, int]:
-    """Of how many runs of exact methods the verdict was not good, though data sets were right for their models."""
+    """How many runs of exact methods have a verdict other than good, although their data sets match their models."""
     exact = [row for row in found.values() if row["exact"]]
     return sum(row["simulations"] - row["verdicts"]["good"] for row in exact), sum(row["simulations"] for row in exact)
 
@@ -165,7 +165,7 @@ def false_alarms(found: dict[str, Any]) -> tuple[int, int]:
 def told(row: dict[str, Any]) -> str:
     shares = ", ".join(f"{p}: {row['coverage']['all'][p][0]:.0%}" for p in ("0.5", "0.8", "0.95"))
     return (
-        f"({row['problem']}) {row['label']}: {row['outside']} of {len(row['evidence'])} quantities outside of their "
+        f"({row['problem']}) {row['label']}: {row['outside']} of {len(row['evidence'])} quantities outside their "
         f"95% bands, worst {row['worst']} (p = {row['corrected']:.3f} after correction); coverage {shares}; "
         f"verdicts {row['verdicts']}; {row['seconds']:.0f} s"
     )
@@ -175,7 +175,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def count_named(seeds: int, folder: Path) -> list[dict[str, Any]]:
-    """In how many data sets each fault is named, and healthy runs are called good."""
+    """In how many data sets each fault is named, and in how many runs without a fault the verdict is good."""
     rows = []
     for fault in [HEALTHY, *ILLNESSES]:
         path = folder / f"{fault.name.replace(' ', '-')}-{seeds}.json"
@@ -193,7 +193,7 @@ def count_named(seeds: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def cover(noise: float, seeds: int, folder: Path) -> dict[str, Any]:
-    """How often the 2-sd interval of k, and bands of u, hold the paper's own truth over data sets."""
+    """How often intervals of k, and bands of u, contain the paper's own truth over data sets."""
     rows = []
     for seed in range(seeds):
         path = folder / f"inverse-1d-{noise:g}-{seed}.json"
@@ -228,15 +228,15 @@ PAPER_SD = {0.01: 0.00575, 0.1: 0.0563}  # of k
 
 
 def is_unlike_the_papers(row: dict[str, Any]) -> bool:
-    """How often one truth is held is not promised; that all runs converge, and to about the paper's spread, is."""
+    """Coverage of a single truth is not guaranteed; convergence of all runs, to about the paper's spread, is."""
     spreads = np.abs(np.divide(row["sds"], PAPER_SD[row["noise"]]) - 1)
     return row["near"] < 0.8 * row["seeds"] or max(spreads) > 0.3 or row["rhat"] > 1.01 or row["ess"] < 400
 
 
 # --- long runs ---
 
-SAMPLERS = {"HMC": (bp.HMC(), 3), "NUTS": (bp.NUTS(), 2), "SMC": (bp.SMC(), 2)}  # as they come, and how many runs
-ALWAYS = ("HMC", "NUTS")  # compared; SMC takes half an hour more, and is when it is asked for
+SAMPLERS = {"HMC": (bp.HMC(), 3), "NUTS": (bp.NUTS(), 2), "SMC": (bp.SMC(), 2)}  # by default settings; how many runs
+ALWAYS = ("HMC", "NUTS")  # compared by default; SMC takes half an hour more, and runs on request
 
 
 def short_runs(name: str, problem: bp.Problem, label: str, folder: Path) -> list[dict[str, Any]]:
@@ -254,7 +254,7 @@ def short_runs(name: str, problem: bp.Problem, label: str, folder: Path) -> list
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
-    """Largest distance of means in sds of the second, and of the ratio of sds from one, and of spreads if known."""
+    """Largest distance of means in sds of the second, and of the ratios of sds (and spreads, if known) from one."""
     means = np.subtract(one["mean"], other["mean"])
     found = {"mean": float(np.max(np.abs(means / other["sd"])))}
     widths = [key for key in ("sd", "spread") if key in one and key in other]
@@ -274,11 +274,11 @@ def missing_references() -> list[str]:
 
 
 def refer(labels: Iterable[str], folder: Path) -> Iterator[dict[str, Any]]:
-    """Default settings against the references that are kept, run by run and all runs taken together."""
+    """Default settings against the stored references, for each run and for all runs together."""
     stored, missing = load(references.STORED), missing_references()
     for name, problem in references.cases():
         if name in missing:
-            print(f"no reference of {name} as it is now: run python verification/references.py --only {name}")
+            print(f"no current reference of {name}: run python verification/references.py --only {name}")
             continue
         kept = stored[name]
         row: dict[str, Any] = {"name": name, "samplers_apart": apart(kept["MCLMC"], kept["HMC"]), "default": {}}
@@ -301,8 +301,8 @@ def refer(labels: Iterable[str], folder: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-MEAN, SD = 0.1, 0.07  # how far default settings may be off
-HEAVY = 10.0  # kurtosis, above which thousands of draws do not tell an sd to 7%, and spreads are compared instead
+MEAN, SD = 0.1, 0.07  # tolerances for default settings
+HEAVY = 10.0  # kurtosis above which thousands of draws do not determine an sd to 7%; then compare spreads instead
 
 
 def is_heavy(row: dict[str, Any]) -> bool:
@@ -310,7 +310,7 @@ def is_heavy(row: dict[str, Any]) -> bool:
 
 
 def is_off(row: dict[str, Any]) -> list[str]:
-    """What is wrong: samplers that differ by more than five standard errors, defaults that are off all together."""
+    """What is wrong: samplers that differ by more than five standard errors, or all runs together out of tolerance."""
     error = np.sqrt(sum(1 / long["ess"] for long in row["long"].values()))
     wrong = [f"{row['name']}: long runs of two samplers disagree"] if row["samplers_apart"]["mean"] > 5 * error else []
     for label, short in row["default"].items():
@@ -324,14 +324,14 @@ def is_off(row: dict[str, Any]) -> list[str]:
 
 
 class Verification:
-    """The parts, each of which adds to the file of results and returns what is wrong."""
+    """The parts; each adds to the results file and returns what is wrong."""
 
     def __init__(self, given: argparse.Namespace):
         self.given = given
-        self.sources = sources()  # as they are imported now, whatever happens to them while this runs
+        self.sources = sources()  # as imported now, even if files change during the run
         self.results = load(given.results)
         if not given.work.exists():
-            self.results.pop("seconds", None)  # of another time
+            self.results.pop("seconds", None)  # from an earlier run
 
     def keep(self, name: str, part: Any) -> None:
         self.results[name] = part
@@ -342,7 +342,7 @@ class Verification:
         wrong = [wrong for case in chosen for wrong in self._simulate(case, "sbc", case.name, case.name)]
         alarms, total = false_alarms({case.name: self.results["sbc"][case.name] for case in chosen})
         if alarms > ALARMS * total:
-            wrong.append(f"{alarms} of {total} runs of HMC that nothing is wrong with are not called good")
+            wrong.append(f"{alarms} of {total} runs of HMC without a fault have a verdict other than good")
         return wrong
 
     def mistake(self, fault: str) -> list[str]:
@@ -369,10 +369,8 @@ class Verification:
         for row in mishaps.count(mishaps.MISHAPS, self.given.trials, self.given.work / "mishaps"):
             rows.append(row)
             self.keep("mishaps", rows)
-            print(
-                f"{row['about']}: told {row['told']}, in the end the same {row['same']} of {row['trials']}", flush=True
-            )
-        return [f"after {row['about']} something is lost, or not told" for row in rows if row["wrong"]]
+            print(f"{row['about']}: reported {row['told']}, identical {row['same']} of {row['trials']}", flush=True)
+        return [f"after {row['about']}, something is lost or not reported" for row in rows if row["wrong"]]
 
     def coverage(self) -> list[str]:
         self.keep("coverage", [cover(n, self.given.data_sets, self.given.work / "coverage") for n in (0.01, 0.1)])
@@ -382,15 +380,15 @@ class Verification:
                 f"inverse-1d at noise {row['noise']}: R-hat at most {row['rhat']:.4f}, ESS at least {row['ess']:.0f}; "
                 f"sd of k {np.mean(row['sds']):.4f}, the paper's {PAPER_SD[row['noise']]}; within 2 sd {row['near']}"
             )
-            print(f"{told}; k is held by {row['k']} of {row['seeds']}; u on {row['u']}", flush=True)
+            print(f"{told}; intervals contain k in {row['k']} of {row['seeds']}, u on {row['u']}", flush=True)
             if is_unlike_the_papers(row):
                 wrong.append(told)
         return wrong
 
     def references(self) -> list[str]:
-        """Of samplers that were not asked for now, what was found before stays."""
+        """Earlier results of samplers that are not requested now are kept."""
         rows = {row["name"]: row for row in self.results.get("references", [])}
-        wrong = [f"there is no reference of {name} as it is now" for name in missing_references()]
+        wrong = [f"there is no current reference of {name}" for name in missing_references()]
         for row in refer(self.given.samplers, self.given.work / "references"):
             for label, short in row["default"].items():
                 short["sources"] = self.sources
@@ -403,12 +401,12 @@ class Verification:
         return wrong
 
     def tests(self) -> list[str]:
-        """The longer tests, unless they have passed before."""
+        """The slow tests, unless they have passed before."""
         passed = self.given.work / f"tests-passed-{fingerprint('tests', 'examples', 'benchmarks')}"
         if not passed.exists():
             command = ["-m", "pytest", "-m", "slow", "-n", "2", "--dist", "loadfile", "--durations", "30"]
             if subprocess.run([sys.executable, *command], cwd=HERE.parent).returncode:
-                return ["longer tests fail"]
+                return ["slow tests fail"]
             passed.parent.mkdir(parents=True, exist_ok=True)
             passed.touch()
         return []
@@ -420,11 +418,11 @@ PARTS = ("sbc", "health", "mishaps", "coverage", "references", "tests")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="of sbc; all unless given")
+    parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="cases for sbc; default: all")
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=20, help="data sets for health")
-    parser.add_argument("--data-sets", type=int, default=10, help="of the paper's truth, for coverage")
-    parser.add_argument("--trials", type=int, default=10, help="of each mishap")
+    parser.add_argument("--data-sets", type=int, default=10, help="data sets with the paper's truth, for coverage")
+    parser.add_argument("--trials", type=int, default=10, help="trials of each fault in mishaps")
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=ALWAYS, help="compared with references")
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--work", type=Path, default=HERE / "work" / sources())
@@ -438,7 +436,7 @@ def main() -> None:
     for name, part in parts.items():
         began = time.perf_counter()
         wrong += part()
-        # Taken up again, a part is quicker: the longest is what it takes. Other samplers are no part of the whole.
+        # A resumed part is quicker, so the longest time counts. Samplers on request are not part of the total.
         if name != "references" or set(verification.given.samplers) == set(ALWAYS):
             seconds = verification.results.get("seconds", {})
             verification.keep("seconds", seconds | {name: max(seconds.get(name, 0.0), time.perf_counter() - began)})

@@ -1,9 +1,9 @@
-"""How probable is each solution, where an equation has several? For the paper's nonlinear problems, by bp.SMC.
+"""Probabilities of the solutions where an equation has several: the paper's nonlinear problems, by bp.SMC.
 
     python verification/solutions.py [--only nonlinear-1d-0.1 ...]
 
-Keeps solutions.json: each solution's probability with its error over independent populations, how far it is from the
-truth, and whether bands of two standard deviations hold it. A run that is stopped goes on where it was.
+Writes solutions.json: the probability of each solution with its error over independent populations, its distance from
+the truth, and whether bands of two standard deviations contain the truth. A stopped run resumes with the same command.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Write docs/trust.md and its figure from verification/results.json and the simulations kept by run.py; runs nothing.
+"""Write docs/trust.md and its figure from verification/results.json and the simulations that run.py stored.
+
+This runs no inference.
 
 python verification/write_trust.py [--results verification/results.json] [--page docs/trust.md]
 """
@@ -22,75 +24,79 @@ from scipy import stats
 from write_page import prose, table
 
 INTRODUCTION = """
-Error bars are a claim, and this page is the evidence for ours. It is written from `verification/results.json`, which
-`make verify` makes anew; the command ends with an error when a sampler's posterior is wrong.
+Error bars are a claim; this page is the evidence for ours. It is written from `verification/results.json`, which
+`make verify` regenerates. That command fails if a sampler's posterior is wrong.
 """
 CALIBRATION = """
-Truths are drawn from the prior, readings from the truths, and each data set is inferred as if it were real. Where the
-posterior is right, a truth is like any of its draws: its rank among them is uniform, and a central interval of
-probability p holds it with probability p. Ranks are of every field and equation at points across the domain, of every
-unknown and inferred noise, and of the log likelihood, which sees an error of its scale best. A quantity is outside if
-its ranks leave the band that holds the whole curve of uniform ranks with a probability of 95%: of twenty quantities
-about one does where all is right. A wider band holds the curves of all quantities together with that probability, and
-"all inside" says whether it does; "p" is that of the worst quantity, corrected for their number. Of (b) there are twice
-as many simulations, decided after 200 of them, by an earlier state of the sampler, had 5 of 24 quantities outside.
+We draw truths from the prior, draw readings from the truths, and infer each data set as if it were real. If the
+posterior is correct, the truth is distributed like its draws: its rank among them is uniform, and a central interval
+of probability p contains it with probability p. We rank every field and equation at points across the domain, every
+unknown and inferred noise, and the log likelihood, which is the most sensitive to an error in its scale. A quantity
+is "outside" if its ranks leave the band that contains the whole curve of uniform ranks with a probability of 95%; of
+twenty quantities, about one does so by chance. A wider band contains the curves of all quantities together with that
+probability, and "all inside" says whether it does. "p" belongs to the worst quantity, corrected for the number of
+quantities. Problem (b) has twice as many simulations. We decided that after 200 simulations, with an earlier version
+of the sampler, had 5 of 24 quantities outside.
 """
 FAULTS = """
-Would a mistake be found? Two were put in on purpose: noises taken for 10% larger than they are, and the Jacobian of
-constrained unknowns left out. The same simulations must then say that the posterior is wrong.
+Would calibration find an error? We injected two: noise assumed 10% larger than it is, and a missing Jacobian of
+constrained unknowns. The same simulations must then report that the posterior is wrong.
 """
 HEALTH = """
-Each fault was put into runs on data sets of a small inverse problem (`verification/faults.py`), and the verdict read:
-"named" counts those in which it gave this reason and this advice. The first row has nothing wrong with it, and is named
-if it is called good. What each check looks at is in [health.md](health.md).
+We injected each fault into runs on data sets of a small inverse problem (`verification/faults.py`) and read the
+verdict. "Named" counts the runs in which the verdict gave this reason and this advice. The first row has no fault;
+there "named" counts the runs with the verdict good. [health.md](health.md) lists what each check looks at.
 """
 MISHAPS = """
-Each befell a real process that ran in a folder (`infer(out=...)`), at a random time (`verification/mishaps.py`). "Told"
-counts where the process said it in one sentence; a killed one cannot. "The same" counts where the run, taken up again,
-ended bit for bit as one that nothing happened to. A flipped bit is not told where it changes nothing, such as a file's
-date. Injected errors are in the tests: memory that runs out between any two blocks, a clock that goes backwards, Ctrl-C
-in every phase, from compiling to saving. There are no worker processes that could die: chains are threads.
+Each fault was injected into a real process that ran in a folder (`infer(out=...)`), at a random time
+(`verification/mishaps.py`). "Reported" counts the trials in which the process reported it in one sentence; a killed
+process cannot. "Identical" counts the trials in which the resumed run ended with bit for bit the draws of an
+uninterrupted run. A flipped bit is not reported where it changes nothing, such as the date of a file. The tests
+inject further errors: memory that runs out between any two blocks, a clock that goes backwards, Ctrl-C in every phase
+from compiling to saving. No worker processes can die, because chains are threads.
 """
 SOLUTIONS = """
-Where an equation has several solutions that fit, chains stay on the one they found, and `diagnose()` says so.
-`bp.SMC` weighs them: four independent populations each, whose disagreement is the error of the probabilities. On a
-problem with two solutions it is tested against quadrature (`tests/test_smc.py`). Here it is on the paper's nonlinear
-problems (`python verification/solutions.py`), with few particles; where populations disagree, the verdict says so, and
-the probabilities are no more than a first idea. At noise 0.1 the nonlinear Poisson problem has one wide solution. Of
-Allen-Cahn all populations find the truth's and nothing else, yet of four chains of HMC one was on another: all
-particles of a population stem from one draw of the prior in the end, and a solution that is rare is lost on the way.
-Three times as many particles (120, where 40 were tried first) and trajectories longer by a third brought populations
-together in u (R-hat 1.11 after 1.43), not in the evidence.
+Where an equation has several solutions that fit, each chain stays on the one it found, and `diagnose()` says so.
+`bp.SMC` estimates their probabilities with four independent populations, whose disagreement gives the error. On a
+problem with two solutions it is tested against quadrature (`tests/test_smc.py`). This table has the paper's nonlinear
+problems (`python verification/solutions.py`) with few particles. Where the populations disagree, the verdict says so,
+and the probabilities are only a rough estimate. At noise 0.1 the nonlinear Poisson problem has one wide solution. For
+Allen-Cahn all populations find the true solution and nothing else, yet one of four HMC chains was on another: all
+particles of a population eventually descend from one draw of the prior, and a rare solution is lost on the way. With
+three times as many particles (120, after 40 at first) and trajectories longer by a third, the populations agree in u
+(R-hat 1.11 after 1.43), but not in the evidence.
 """
 COVERAGE = """
-The paper has one truth, so calibration does not promise anything here; it is reported. Of the 1D inverse problem: in
-how many data sets central intervals of k hold the true 0.7 (with what chance would make of it), and on what share of
-the domain bands hold the true u, in the mean. The standard deviation of k is the mean over runs (smallest to largest),
-beside the paper's for its own data. What is required: R-hat below 1.01 and ESS above 400 for u at 11 points and k in
-every run, each standard deviation within 30% of the paper's, and the truth within two of them in eight of ten runs.
+The paper has one truth, so calibration guarantees nothing here; we report coverage for information. For the 1D
+inverse problem the table has the number of data sets in which central intervals of k contain the true 0.7 (with the
+range expected by chance), and the mean share of the domain on which bands contain the true u. The standard deviation
+of k is the mean over runs (smallest to largest), next to the paper's for its own data. We require R-hat below 1.01
+and ESS above 400 for u at 11 points and k in every run, each standard deviation within 30% of the paper's, and the
+truth within two of them in eight of ten runs.
 """
 REFERENCES = """
-Long runs of two samplers on the paper's one-dimensional problems (`verification/references.json`): our HMC, and
-adjusted microcanonical Hamiltonian dynamics (blackjax's MCLMC), which are others and whose code is not ours; each goes
-on until R-hat is below 1.005 and ESS above 4,000. Distances are the largest over u at 11 points and k: of means in
-standard deviations, of standard deviations relative, and in brackets, where it was taken, of half the central 68%
-interval. Where tails are heavy, with a kurtosis above 10 (a normal one has 3), thousands of draws do not tell a
-standard deviation to 7%, and runs of the same sampler differ by more: intervals are held to 7% there instead, which
-was decided after standard deviations had been seen to differ. The
-nonlinear Poisson problem has no reference: neither moves through all of its posterior; see below.
+These are long runs of two samplers on the paper's one-dimensional problems (`verification/references.json`): our HMC,
+and adjusted microcanonical Hamiltonian dynamics (blackjax's MCLMC), which has different dynamics and is not our code.
+Each runs until R-hat is below 1.005 and ESS above 4,000. Distances are the largest over u at 11 points and k: for
+means in standard deviations, for standard deviations relative, and in brackets, where measured, for half the central
+68% interval. Where tails are heavy, with a kurtosis above 10 (a normal distribution has 3), thousands of draws do not
+determine a standard deviation to 7%, and runs of the same sampler differ by more. There we compare intervals instead,
+also to 7%; we decided this after seeing that the standard deviations differed. The nonlinear Poisson problem has no
+reference, because neither sampler explores all of its posterior; see below.
 """
 DEFAULTS = """
-Then samplers as they come, run by run and all runs taken together, which must be within 0.1 sd and 7% (of the intervals
-where tails are heavy). An estimate from n effective draws is off by 1/√n of a standard deviation by chance alone: by
-0.05 for the 400 that are asked for, and the worst of twelve by twice that. `SMC()`, whose task is to weigh solutions,
-is some ten times slower; its rows are made by `python verification/run.py --only references --samplers SMC`, which
-holds them to the same and which `make verify` does not repeat. By one run of 800 particles it was beyond 7% on two of
-the five problems, as single runs of the others are; that two are taken together was decided after that had been seen.
+The next table has samplers with default settings, each run by itself and all runs together. Together they must be
+within 0.1 sd and 7% (of the intervals where tails are heavy). An estimate from n effective samples is off by 1/√n of
+a standard deviation by chance alone: by 0.05 for the required 400, and the worst of twelve by twice that. `SMC()`,
+which is meant for weighing solutions, is about ten times slower. Its rows come from `python verification/run.py
+--only references --samplers SMC`, which applies the same limits; `make verify` does not repeat them. With one run of
+800 particles it was beyond 7% on two of the five problems, as single runs of the others are. We decided to take two
+runs together after seeing that.
 """
 
 
 def what_it_took(found: dict[str, Any], changed: str) -> str:
-    """How long each part took, and which were made by sources that have changed since, and how."""
+    """How long each part took, and which parts older sources produced, with a sentence on what has changed."""
     seconds, made_by = found.get("seconds", {}), found.get("sources", {})
     parts = ", ".join(f"{name} {value / 60:.0f}" for name, value in seconds.items())
     there = [name for name in PARTS if name in found or name in made_by] + list(found.get("faults", {}))
@@ -98,12 +104,12 @@ def what_it_took(found: dict[str, Any], changed: str) -> str:
     shorts = {label: short for row in found.get("references", []) for label, short in row["default"].items()}
     if "references" not in old:
         old += [f"references of {label}()" for label, short in shorts.items() if short.get("sources") != sources()]
-    told = f"Minutes on two cores: {sum(seconds.values()) / 60:.0f} for the parts {parts}." if seconds else ""
-    return f"{told} Made before the sources last changed: {', '.join(old)}. {changed}" if old else told
+    told = f"Minutes on two cores: {sum(seconds.values()) / 60:.0f}, of which {parts}." if seconds else ""
+    return f"{told} Measured before the last change of the sources: {', '.join(old)}. {changed}" if old else told
 
 
 def letters() -> list[str]:
-    """What the problems are, from their own words."""
+    """A list of the problems, from their docstrings."""
     return [f"- {' '.join((make.__doc__ or '').split())}" for make in PROBLEMS.values()]
 
 
@@ -156,7 +162,7 @@ def reference_rows(found: list[dict[str, Any]]) -> list[list[str]]:
     for row in found:
         long = [f"{r['ess']:.0f} ({r['rhat']:.4f})" for r in row["long"].values()]
         kurtosis = [f"{r['kurtosis']:.0f}" for r in row["long"].values() if "kurtosis" in r]
-        rows.append([row["name"], *long, ", ".join(kurtosis) or "not taken", off(row["samplers_apart"])])
+        rows.append([row["name"], *long, ", ".join(kurtosis) or "not measured", off(row["samplers_apart"])])
     return rows
 
 
@@ -174,7 +180,7 @@ def default_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
-    """The curves of all ranks less the uniform one, for HMC on each problem."""
+    """The rank curves of all quantities minus the uniform one, for HMC on each problem."""
     import matplotlib.pyplot as plt
 
     shown = [row for row in found.values() if row["exact"] and (work / f"{row['problem']}-hmc").is_dir()]
@@ -220,31 +226,31 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
     if "sbc" in found:
         lines += ["## Calibration", "", prose(CALIBRATION), "", "The problems:", "", *letters(), ""]
         lines += [table(CALIBRATION_COLUMNS, calibration_rows(found["sbc"])), ""]
-        # Simulations that are not on this machine leave the figure as it is.
+        # Without the simulations on this machine, the stored figure stays.
         if figure(found["sbc"], work, folder / "trust.png") or (folder / "trust.png").exists():
             lines += ["![Ranks of the truth among draws of HMC](trust.png)", ""]
         alarms, total = false_alarms(found["sbc"])
-        told = f"is a false alarm, or a run that has not converged: {alarms} of {total}."
+        told = f"is a false alarm or a run that has not converged: {alarms} of {total}."
         lines += [
-            prose(f"All these data sets are right for their models, so a verdict other than good {told}"),
+            prose(f"All these data sets match their models, so a verdict other than good {told}"),
             "",
         ]
     if "faults" in found:
-        lines += ["## Mistakes on purpose", "", prose(FAULTS), ""]
+        lines += ["## Fault injection", "", prose(FAULTS), ""]
         rows = [[name, f"({row['problem']})", str(row["simulations"]), f"{row['outside']} of {len(row['evidence'])}",
                  row["worst"], f"{row['corrected']:.4f}", "yes" if is_wrong(row) else "no"]
                 for name, row in found["faults"].items()]  # fmt: skip
-        lines += [table(["mistake", "problem", "simulations", "outside", "worst", "p", "found"], rows), ""]
+        lines += [table(["injected error", "problem", "simulations", "outside", "worst", "p", "found"], rows), ""]
     if "health" in found:
         lines += ["## Faults that the verdict names", "", prose(HEALTH), ""]
         rows = [[row["fault"], f"{row['named']} of {row['of']}", *(str(n) for n in row["verdicts"].values()),
                  row["advice"]] for row in found["health"]]  # fmt: skip
         lines += [table(["fault", "named", "good", "care", "bad", "advice"], rows), ""]
     if found.get("mishaps"):
-        lines += ["## Mishaps of a run", "", prose(MISHAPS), ""]
+        lines += ["## Interruptions and damaged files", "", prose(MISHAPS), ""]
         rows = [[row["about"], "–" if row["told"] is None else f"{row['told']} of {row['trials']}",
                  f"{row['same']} of {row['trials']}", row["example"].strip()] for row in found["mishaps"]]  # fmt: skip
-        lines += [table(["mishap", "told", "the same", "in the words"], rows), ""]
+        lines += [table(["fault", "reported", "identical", "message"], rows), ""]
     if "coverage" in found:
         lines += ["## The paper's truth", "", prose(COVERAGE), ""]
         columns = [
@@ -252,7 +258,7 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
             "interval",
             "k inside",
             "by chance",
-            "of u inside",
+            "share of u inside",
             "good / care / bad",
             "largest R-hat",
             "least ESS",
@@ -266,7 +272,7 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
         there = {row["name"] for row in found["references"]}
         missing = [name for name, _ in references.cases() if name not in there]
         if missing:
-            lines += [prose(f"Not made yet (`python verification/references.py`): {', '.join(missing)}."), ""]
+            lines += [prose(f"Not run yet (`python verification/references.py`): {', '.join(missing)}."), ""]
     if solutions:
         lines += ["## Several solutions", "", prose(SOLUTIONS), ""]
         columns = ["problem and noise", "solution", "probability", "error of u", "u within 2 sd", "where it differs"]
@@ -274,7 +280,7 @@ def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: P
         for name, row in solutions.items():
             evidence = np.array(row["log_evidence"])
             told = f"log evidence {evidence.mean():.1f} ± {evidence.std(ddof=1) / len(evidence) ** 0.5:.1f}"
-            cost = f"{row['seconds']:.0f} s, {row['strengthenings']} strengthenings of the likelihood"
+            cost = f"{row['seconds']:.0f} s, {row['strengthenings']} tempering steps"
             lines += [f"- {name}: {cost}, {told}; verdict: {row['verdict']}."]
         lines += [""]
     return "\n".join(lines).rstrip() + "\n"
@@ -294,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     parser.add_argument("--work", type=Path, default=HERE / "work" / sources())
-    parser.add_argument("--changed", default="", help="a sentence on what has changed in the sources since")
+    parser.add_argument("--changed", default="", help="a sentence on what has changed in the sources since then")
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "trust.md")
     given = parser.parse_args()
     text = page(load(given.results), load(HERE / "solutions.json"), given.work, given.page.parent, given.changed)

@@ -1,4 +1,4 @@
-"""bpinn: the default sampler, or 50 fixed leapfrog steps and a single chain for a comparison like for like."""
+"""bpinn: the default sampler, or 50 fixed leapfrog steps and a single chain, the same settings as the peers."""
 
 from report import Report
 

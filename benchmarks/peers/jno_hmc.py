@@ -1,7 +1,7 @@
 """jNO: its Bayesian models, which run BlackJAX's HMC of 50 steps and window adaptation inside its own solver.
 
-The unknown k is one more weight of the module, so that all parameters move together; as a parameter of its own jNO
-would sample it in turn with the network (Gibbs), at twice the gradients.
+The unknown k is one more weight of the module, so that all parameters move together. As a separate parameter, jNO would
+sample it alternately with the network (Gibbs), with twice the gradients.
 """
 
 from report import Report
@@ -68,7 +68,7 @@ report.phase("sampling")
 solver.solve(num_draws)
 draws = jax.block_until_ready(net.posterior_samples)
 report.phase("")
-both = report.seconds["sampling"]  # its solver does warm-up and draws in one call; shared out by their number: report
+both = report.seconds["sampling"]  # its solver runs warm-up and draws in one call; split by their number: report
 report.seconds["warmup"] = both * num_warmup / (num_warmup + num_draws)  # report
 report.seconds["sampling"] = both - report.seconds["warmup"]  # report
 predict = jax.vmap(jax.vmap(lambda module: module(d.x_test[:, None])[:, 0]))

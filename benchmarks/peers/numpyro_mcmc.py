@@ -41,7 +41,7 @@ mcmc = MCMC(
 start = report.start()  # report
 extra = ("num_steps",)  # report
 report.watch_jax()
-if report.given.variant == "nuts":  # NUTS's trees in warm-up are only told by a call of its own: report
+if report.given.variant == "nuts":  # only a separate call returns the tree sizes of warm-up: report
     report.phase("warmup")
     mcmc.warmup(jax.random.key(report.given.seed), collect_warmup=True, extra_fields=extra, init_params=start)  # report
     warmup_steps = float(mcmc.get_extra_fields()["num_steps"].sum())  # report
@@ -49,7 +49,7 @@ report.phase("sampling")
 mcmc.run(jax.random.key(report.given.seed), extra_fields=("num_steps",), init_params=start)
 draws = jax.block_until_ready(mcmc.get_samples(group_by_chain=True))
 report.phase("")
-if report.given.variant == "hmc":  # every transition has 50 steps, so time is shared out by their number: report
+if report.given.variant == "hmc":  # every transition has 50 steps, so split the time by their number: report
     warmup_steps, both = 50 * num_warmup * num_chains, report.seconds["sampling"]  # report
     report.seconds["warmup"] = both * num_warmup / (num_warmup + num_draws)  # report
     report.seconds["sampling"] = both - report.seconds["warmup"]  # report

@@ -1,4 +1,4 @@
-"""What every peer's script shares and no user would write: arguments, clocks, and one line of JSON at the end.
+"""Shared by all peer scripts, and not user code: arguments, clocks, and one line of JSON at the end.
 
 Lines of a script that mention ``report`` are not counted as user code.
 """
@@ -17,7 +17,7 @@ SHAPES = {"w1": (1, 50), "b1": (50,), "w2": (50, 50), "b2": (50,), "w3": (50, 1)
 
 
 def since_process_start() -> float:
-    """Seconds, importing Python itself included (Linux; to a hundredth)."""
+    """Seconds, including the start of Python itself (Linux; to a hundredth)."""
     fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
     up = float(Path("/proc/uptime").read_text().split()[0])
     return up - int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -51,12 +51,12 @@ class Report:
         self._compiled = 0.0
 
     def start(self) -> dict[str, np.ndarray] | None:
-        """Where to start: a draw of the posterior, another for each seed; None for a draw of the prior."""
+        """Where to start: a draw from the posterior, different for each seed; None for a draw from the prior."""
         starts = self.data.starts
         return unflatten(starts[self.given.seed % len(starts)]) if self.given.start == "posterior" else None
 
     def watch_jax(self) -> None:
-        """What JAX says it spends on compiling is taken out of the phase it happens in."""
+        """Subtract the time that JAX reports for compiling from the phase in which it happens."""
         import jax
 
         def listen(event: str, seconds: float, **_) -> None:
@@ -66,7 +66,7 @@ class Report:
         jax.monitoring.register_event_duration_secs_listener(listen)
 
     def phase(self, name: str) -> None:
-        """From here on time belongs to "compile", "warmup" or "sampling"; "" ends the last one."""
+        """From now on, count time as "compile", "warmup" or "sampling"; "" ends the last phase."""
         now = time.perf_counter()
         if self._phase:
             self.seconds[self._phase] += now - self._began - self._compiled

@@ -1,4 +1,4 @@
-"""PyTorch: HMC of 50 leapfrog steps written out, as hamiltorch does it; derivatives by torch.autograd.
+"""PyTorch: HMC of 50 leapfrog steps in plain code, as in hamiltorch; derivatives by torch.autograd.
 
 The step size is fixed at 6e-4, about what dual averaging finds for this posterior at an acceptance of 0.8.
 """
