@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn import engine
+from bpinn.engine import advance, stage_run
 
 
 def set_block_size(steps, setattr=setattr):
@@ -18,10 +18,11 @@ def set_block_size(steps, setattr=setattr):
     the engine measures its speed by it. Blocks also end where warm-up ends and where chains wait for each other.
     """
     if steps == 1:
-        setattr(engine, "BLOCK_SECONDS", 1e-9)
+        setattr(stage_run, "BLOCK_SECONDS", 1e-9)
     else:
-        setattr(engine, "BLOCK_SECONDS", 1e9)
-        setattr(engine, "BLOCK_STEPS", steps)
+        setattr(stage_run, "BLOCK_SECONDS", 1e9)
+        setattr(stage_run, "BLOCK_STEPS", steps)
+        setattr(advance, "BLOCK_STEPS", steps)
 
 
 @pytest.fixture
@@ -46,14 +47,14 @@ def before_each_block(monkeypatch):
 
     @contextlib.contextmanager
     def hooked(hook):
-        run_block, numbers = engine._block, itertools.count(1)
+        run_block, numbers = advance._block, itertools.count(1)
 
         def block(stage, model, data, state, key, first, *args, **kwargs):
             hook(next(numbers), int(first))
             return run_block(stage, model, data, state, key, first, *args, **kwargs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "_block", block)
+            patch.setattr(advance, "_block", block)
             yield
 
     return hooked

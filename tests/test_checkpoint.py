@@ -13,7 +13,8 @@ import bpinn as bp
 from bpinn import engine
 from bpinn.posterior import Posterior
 from bpinn.run_folder import files as disk
-from bpinn.run_folder.files import Checkpoint, only_one, write_file
+from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_folder.files import only_one, write_file
 
 METHODS = {
     "hmc": bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=4),

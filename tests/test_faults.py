@@ -11,7 +11,8 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import bpinn as bp
-from bpinn import engine, inference
+from bpinn import inference
+from bpinn.engine.stage_run import StageRun
 from bpinn.run_folder import manifest
 
 X = np.linspace(0.0, 1.0, 5)
@@ -113,7 +114,7 @@ def interrupted_in(patch, owner, name):
 def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monkeypatch):
     out = tmp_path / "run" if in_folder else None
     with monkeypatch.context() as patch:
-        interrupted_in(patch, engine._StageRun, "gather")
+        interrupted_in(patch, StageRun, "gather")
         stopped = infer(out=out)
     assert stopped.interrupted
     np.testing.assert_array_equal(stopped.z, whole.z)
@@ -134,7 +135,7 @@ def test_a_second_ctrl_c_is_not_held(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(engine._StageRun, "gather", gather)
+    monkeypatch.setattr(StageRun, "gather", gather)
     with pytest.raises(KeyboardInterrupt):
         infer()
 
@@ -189,7 +190,7 @@ def test_ctrl_c_that_python_forgets_is_heard_after_the_block(forget, one_step_bl
 
 
 @FORGOTTEN
-@pytest.mark.parametrize(("owner", "name"), [(engine._StageRun, "compile"), (inference, "memory_of")])
+@pytest.mark.parametrize(("owner", "name"), [(StageRun, "compile"), (inference, "memory_of")])
 def test_ctrl_c_that_python_forgets_before_the_first_step(owner, name, forget, monkeypatch):
     right = getattr(owner, name)
 

@@ -8,8 +8,9 @@ import pytest
 from test_fits import compare, fit, poisson
 
 import bpinn as bp
-from bpinn import engine
 from bpinn.diagnostics import diagnose_approximation, khat_of
+from bpinn.engine import advance
+from bpinn.engine.stage_run import StageRun
 from bpinn.methods import potential
 from bpinn.run_output import RunOutput, SamplerStats
 
@@ -116,9 +117,9 @@ def test_fits_do_not_depend_on_blocks_or_cores(method, blocks_of):
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
 def test_a_new_data_set_compiles_nothing(method):
     fit(small(seed=0), method)
-    before = engine.traces
+    before = advance.traces
     fit(small(seed=1), method)
-    assert engine.traces == before
+    assert advance.traces == before
 
 
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
@@ -225,15 +226,15 @@ def test_ctrl_c_in_the_fit_skips_the_polish():
 
 
 def test_ctrl_c_while_the_next_stage_compiles_keeps_the_fit(monkeypatch):
-    compiles, original = [], engine._StageRun.compile
+    compiles, original = [], StageRun.compile
 
-    def compile(self, positions):
+    def compile(self):
         compiles.append(self.stage.name)
         if compiles.count("draws") == 1 and compiles[-1] == "draws":
             raise KeyboardInterrupt
-        original(self, positions)
+        original(self)
 
-    monkeypatch.setattr(engine._StageRun, "compile", compile)
+    monkeypatch.setattr(StageRun, "compile", compile)
     result = fit(small(), bp.Dropout(num_steps=200, num_draws=20))
     assert result.interrupted
     assert result.z.shape[1] == 20

@@ -16,10 +16,10 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import engine
+from bpinn.engine import advance
 from bpinn.engine.records import between
 from bpinn.inference import memory_of
-from bpinn.methods import hamiltonian
+from bpinn.methods import warmup
 from bpinn.run_folder import files
 
 OPTIMIZED = True
@@ -103,11 +103,11 @@ def test_seeds_give_other_draws(problem):
 )
 def test_nothing_is_traced_again_for_new_data_or_seeds(method):
     draw(make_problem(seed=0), method, chains=2)
-    before = engine.traces
+    before = advance.traces
     other = draw(make_problem(seed=1), method, seed=7, chains=3)
-    assert engine.traces == before
+    assert advance.traces == before
     draw(make_problem(seed=1, readings=13), method, chains=2)
-    assert engine.traces > before  # other shapes are another program
+    assert advance.traces > before  # other shapes are another program
     assert other.z.shape[0] == 3
 
 
@@ -124,9 +124,9 @@ def test_an_equation_defined_anew_is_not_traced_again():
         )
 
     draw(make(0.0), chains=1)
-    before = engine.traces
+    before = advance.traces
     draw(make(1.0), chains=1)
-    assert engine.traces == before
+    assert advance.traces == before
 
 
 def test_thinning_keeps_every_so_many_transitions(problem):
@@ -425,37 +425,6 @@ def test_settings_may_be_numpys(problem, tmp_path):
 # --- a warm-up that ends when it has done its work ---
 
 
-def stage_of(**settings):
-    return bp.HMC(**settings).stages()[-1]
-
-
-def reviewed(step_sizes, done, **settings):
-    """What a review of warm-up finds, of four chains that mix well."""
-    functionals = np.random.default_rng(0).standard_normal((4, 50, 3))
-    return stage_of(**settings).review(done, functionals, {"step_size": step_sizes}, np.zeros(3, bool), 10)
-
-
-def test_warm_up_goes_on_while_steps_shrink():
-    level = np.full((4, 50), 1e-3)
-    shrinking = level * np.exp(-np.linspace(0, 0.3, 50))
-    assert reviewed(level, 350).warm
-    assert not reviewed(shrinking, 350).warm
-    alone = level.copy()
-    alone[2] *= np.exp(-np.linspace(0, 0.6, 50))
-    assert not reviewed(alone, 350).warm
-    assert reviewed(shrinking, 600).warm  # it does not go on for ever
-    assert not reviewed(level, 300).warm  # the length has just been set
-    assert reviewed(1.5 * shrinking[:, ::-1], 350).warm  # steps that grow are no reason to wait
-
-
-def test_no_chain_steps_farther_than_others():
-    steps = np.array([1e-3, 2e-3, 4e-3, 8e-3])[:, None] * np.ones((4, 50))
-    review = reviewed(steps, 350)
-    assert review.news.step_size == pytest.approx((1 * 2 * 4 * 8) ** 0.25 * 1e-3)
-    fixed = reviewed(steps, 350, num_warmup=350)
-    assert fixed.news.step_size is None  # who sets the length of warm-up gets what was found by each chain
-
-
 def test_a_short_warm_up_is_followed_by_draws():
     method = bp.HMC(num_draws=20, num_leapfrog=3)
     seen = []
@@ -477,84 +446,15 @@ def test_the_step_size_is_jittered_and_the_posterior_is_the_same():
         assert abs(band.sd / exact.sd - 1) < 0.1
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(0.02, 0.02), (0.5, 0.1), (None, 0.1)])
-def test_chains_take_what_a_review_says(limit, expected):
-    """Longer trajectories; and steps no longer than the limit, where their own are not shorter anyway."""
-    stage = stage_of()
-    own = stage._adapters()[0][0](0.1)._replace(log_step_size_avg=jnp.log(0.1))
-    state = hamiltonian._State(None, own, None, None, None, jnp.int32(200))
-    heard = stage.hear(state, hamiltonian._News(1.5, limit))
-    shorter = stage.hear(state, hamiltonian._News(1.0, None, 0.5)).step_size.log_step_size_avg
-    assert float(jnp.exp(shorter)) == pytest.approx(0.05, rel=1e-5)
-    assert int(heard.length) == 300
-    assert float(jnp.exp(heard.step_size.log_step_size_avg)) == pytest.approx(expected, rel=1e-5)
-
-
-# --- what is mended after warm-up ---
-
-
-def slowly(rho, chains=4, draws=200):
-    """Draws of three functionals whose next one is so much like the last."""
-    rng = np.random.default_rng(3)
-    found = np.zeros((chains, draws, 3))
-    found[:, 0] = rng.standard_normal((chains, 3))
-    for i in range(1, draws):
-        found[:, i] = rho * found[:, i - 1] + np.sqrt(1 - rho**2) * rng.standard_normal((chains, 3))
-    return found
-
-
-def looked_at(functionals, *, divergent=0.0, cost=100.0, **settings):
-    shape = functionals.shape[:2]
-    stats = {
-        "gradients": np.full(shape, cost),
-        "divergent": np.random.default_rng(0).uniform(size=shape) < divergent,
-        "step_size": np.full(shape, 0.1),
-    }
-    stage = stage_of(**settings)
-    return stage.review(stage.num_warmup + shape[1], functionals, stats, np.zeros(3, bool), 10)
-
-
-def test_trajectories_that_are_still_too_short_are_lengthened():
-    assert looked_at(slowly(0.0)).enough
-    slow = looked_at(slowly(0.97))
-    assert not slow.enough
-    assert 1.5 < slow.news.longer <= 4
-    assert slow.news.step_size is None
-    assert slow.news.shorter == 1.0
-    assert looked_at(slowly(0.6)).news is None  # more draws will do
-    assert looked_at(slowly(0.97, draws=250)).news is None  # not at every review
-    assert looked_at(slowly(0.97), num_leapfrog=50).news is None  # a length that was given stays
-    assert not looked_at(slowly(0.97), num_leapfrog=50).enough
-
-
-def test_steps_that_are_too_long_for_some_places_are_shortened():
-    review = looked_at(slowly(0.6), divergent=0.05)
-    assert review.news.shorter == 0.75
-    assert review.news.longer == pytest.approx(1 / 0.75)  # as far as before
-    assert looked_at(slowly(0.6, chains=1), divergent=0.005).news is None  # one may happen
-
-
-def test_mending_makes_no_run_longer():
-    functionals = slowly(0.97, draws=600)
-    stats = {"gradients": np.full((4, 600), 100.0)}
-    stage = stage_of(most_draws=1000)
-    done = stage.num_warmup + 600
-    stats |= {"divergent": np.zeros((4, 600)), "step_size": np.full((4, 600), 0.1)}
-    assert not stage.review(done, functionals, stats, np.zeros(3, bool), 10).enough
-    stats["gradients"][:, 200:] = 170.0
-    news = stage.review(done, functionals, stats, np.zeros(3, bool), 10).news
-    assert news.longer == pytest.approx(12_000 / (50 * 170))  # what is left of 100,000 is for the next 50
-    stats["gradients"][:, 200:] = 300.0
-    assert stage.review(done, functionals, stats, np.zeros(3, bool), 10).enough
+# --- what is corrected after warm-up ---
 
 
 @pytest.fixture
 def mended(monkeypatch):
     """Runs that never are enough, and are mended after 200 draws and every 100 more."""
     monkeypatch.setattr("bpinn.convergence.enough", lambda *_: False)
-    monkeypatch.setattr(hamiltonian, "LONG_ROUND", 100)
-    monkeypatch.setattr(hamiltonian, "TOO_MANY_DIVERGE", -1.0)
-    monkeypatch.setattr(hamiltonian, "FEWEST_DIVERGE", -1)
+    corrected = replace(warmup.DEFAULT, correction_every=100, most_divergent=-1.0, fewest_divergent=-1)
+    monkeypatch.setattr(warmup, "DEFAULT", corrected)
 
 
 def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path, blocks_of):
@@ -587,36 +487,10 @@ def test_a_run_that_is_mended_has_the_same_posterior(mended):
 # --- chains that lose their way in warm-up ---
 
 
-@pytest.mark.parametrize(
-    ("log_densities", "dim", "lost"),
-    [
-        ([-3700, -3650, -16000, -3720], 2700, (2,)),
-        ([-3700, -3650, -9000, -3720], 2700, ()),  # less than two a parameter below
-        ([-30, -131, -129], 20, (1,)),
-        ([-30, np.nan, -np.inf], 20, (1, 2)),
-        ([np.nan, np.nan], 20, ()),  # there is nowhere better known
-        ([-1e6], 20, ()),
-    ],
-)
-def test_lost_chains_are_hopelessly_improbable(log_densities, dim, lost):
-    assert hamiltonian._lost(np.array(log_densities, float), dim) == lost
-
-
-def test_lost_chains_are_looked_for_when_the_likelihood_has_its_full_strength():
-    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(0) == 61
-    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5).pause_after(61) == 110
-    assert stage_of().pause_after(0) == 181
-    assert stage_of().pause_after(181) == 220
-    assert stage_of(num_warmup=100, num_draws=10, num_leapfrog=5, init="prior").pause_after(0) == 110
-    stats = {"log_density": np.array([[-5.0, -900.0], [-900.0, -5.0]])}
-    assert stage_of().review(181, np.zeros((2, 2, 3)), stats, np.zeros(3, bool), 10).lost == (0,)
-
-
 @pytest.fixture
 def hard_to_please(monkeypatch):
     """Every chain but the best is lost, as often as it may be."""
-    monkeypatch.setattr(hamiltonian, "LOST", 0.0)
-    monkeypatch.setattr(hamiltonian, "LOST_A_PARAMETER", 0.0)
+    monkeypatch.setattr(warmup, "DEFAULT", replace(warmup.DEFAULT, lost_by=0.0, lost_by_parameter=0.0))
 
 
 def test_lost_chains_begin_anew(hard_to_please):

@@ -6,7 +6,6 @@ probability p holds it with probability p, for every unknown, every field at eve
 (Talts et al. 2018; Modrák et al. 2023).
 """
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, betaincinv
 
 from bpinn.checks import is_whole
+from bpinn.engine import available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
 from bpinn.methods import HMC, Method
@@ -335,7 +335,7 @@ def _done(
     one: One, seeds: Sequence[int], method: Method | Infer, stop: threading.Event, progress: bool, of: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Simulations as they end. Where a method has fewer chains than there are cores, several are made at once."""
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     at_once = max(1, cores // method.chains) if isinstance(method, Method) else 1
     double = jnp.result_type(float) == jnp.float64  # this thread's own; see `engine.run`
 

@@ -6,7 +6,6 @@ trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
 
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import numpy as np
 import typer
 
 import bpinn as bp
-from bpinn.engine import Progress
+from bpinn.engine import Progress, available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import memory_of
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
@@ -118,7 +117,7 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
     seconds = None
     if isinstance(found.method, bp.HMC):
         steps = found.method.first_length * ((found.method.num_warmup or 350) + (found.method.num_draws or 400))
-        seconds = 1e-6 * micro * steps * chains / min(chains, len(os.sched_getaffinity(0)))
+        seconds = 1e-6 * micro * steps * chains / min(chains, available_cores())
     return {
         "title": found.title,
         "parameters": posterior.dim,

@@ -19,7 +19,8 @@ from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
-from bpinn.run_folder.files import Checkpoint, only_one
+from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_folder.files import only_one
 from bpinn.run_folder.manifest import RESULT, claim, has_begun, versions
 from bpinn.run_output import SamplerStats
 from bpinn.storage import load, save

@@ -263,7 +263,8 @@ class Integral(Measurement):
 
     @property
     def label(self) -> str:
-        over = " and ".join(c if _shown(low) == "..." else f"{c}={low:g}..{high:g}" for c, low, high in self.over)
+        ends = [(c, _shown(low), _shown(high)) for c, low, high in self.over]
+        over = " and ".join(c if "..." in (low, high) else f"{c}={low}..{high}" for c, low, high in ends)
         return f"{type(self).__name__.lower()} of {label(self.quantity)} over {over}"
 
     def terms(self, names: Names, where: str) -> tuple[Term, ...]:

@@ -46,10 +46,10 @@ def concatenated(blocks: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
 
 
-Watched = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
+Reviewed = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
 
 
-def between(blocks: Sequence[Watched], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def between(blocks: Sequence[Reviewed], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Functionals and statistics of the steps from ``first`` to before ``last``, wherever blocks end."""
     parts = []
     for end, functionals, stats in blocks:

@@ -5,6 +5,7 @@ A method is a frozen settings object. It offers stages; a stage is a pure `init`
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -28,13 +29,46 @@ class Record(NamedTuple):
     stats: dict[str, Any]
 
 
-class Review(NamedTuple):
-    """What comes of looking at all chains together: what they are told (see `Stage.hear`), and how they go on."""
+class Pause(NamedTuple):
+    """What a policy sees when all chains have come to a pause.
 
-    news: Any = None
-    warm: bool = False  # warm-up has done its work, and what is left of it is skipped
-    enough: bool = False  # there are draws enough
-    lost: tuple[int, ...] = ()  # chains that are to begin anew from another start, before anything else is done
+    ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): of the steps since the last pause in
+    warm-up, of all draws after it. ``is_equation`` marks the functionals that are equations, ``dim`` is the number of
+    parameters. A decision depends on nothing else, so that a resumed run comes to the same ones.
+    """
+
+    done: int
+    functionals: np.ndarray
+    stats: SamplerStats
+    is_equation: np.ndarray
+    dim: int
+
+
+class Decision(NamedTuple):
+    """What a policy decides: a change of all chains (see `Stage.apply`), and how they go on."""
+
+    adjustment: Any = None
+    warm: bool = False  # warm-up is complete, and what is left of it is skipped
+    enough: bool = False  # there are enough draws
+    lost: tuple[int, ...] = ()  # chains to be restarted from another start, before anything else is done
+
+
+class Policy:
+    """Decides between blocks, from all chains together, how they go on. This one lets them run to the end."""
+
+    num_steps: int
+
+    def next_pause(self, done: int) -> int:
+        """The step after ``done`` at which all chains wait for each other and are reviewed."""
+        return self.num_steps
+
+    def review(self, pause: Pause) -> Decision:
+        return Decision()
+
+
+@dataclass(frozen=True)
+class Unsupervised(Policy):
+    num_steps: int
 
 
 @dataclass(frozen=True)
@@ -42,11 +76,16 @@ class Stage(ABC):
     """A part of a run: ``num_steps`` recorded steps, of which the first ``num_warmup`` are dropped."""
 
     name: ClassVar[str]
-    told: ClassVar[bool] = False  # whether its records, before the draws, belong to the result's history
+    has_history: ClassVar[bool] = False  # whether its records, before the draws, belong to the result's history
+    verb: ClassVar[str] = "draws"  # what its steps are, for the display
     may_stop: ClassVar[bool] = False  # whether what it has is of use when it is stopped before its end
-    most_restarts: ClassVar[int] = 0  # how often a chain that a review finds lost may begin anew
     num_steps: int
     num_warmup: int
+
+    @property
+    def most_restarts(self) -> int:
+        """How often a chain that a policy finds lost may be restarted."""
+        return 0
 
     @property
     def until_good(self) -> bool:
@@ -79,23 +118,16 @@ class Stage(ABC):
         """Whether a chain has no more to do before its steps are done."""
         return False
 
-    def pause_after(self, done: int) -> int:
-        """The step after ``done`` at which all chains wait for each other and are reviewed together."""
-        return self.num_steps
+    def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
+        """How it is going, for the display: words with figures from the last statistics of each chain."""
+        return []
 
-    def review(
-        self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray, dim: int
-    ) -> Review:
-        """What is found at a pause.
+    def policy(self) -> Policy:
+        """What is decided between blocks; nothing unless overridden."""
+        return Unsupervised(self.num_steps)
 
-        ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): of the steps since the last pause
-        in warm-up, of all draws after it. ``equations`` marks the functionals that are equations, ``dim`` is the number
-        of parameters. It depends on nothing else, so that a run that is taken up again comes to the same.
-        """
-        return Review()
-
-    def hear(self, state: Any, news: Any) -> Any:
-        """A chain's state after a review."""
+    def apply(self, state: Any, adjustment: Any) -> Any:
+        """A chain's state after a policy's adjustment."""
         return state
 
 

@@ -1,7 +1,7 @@
 """The stage of warm-up and draws that HMC and NUTS share, on blackjax's kernels and adaptation."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,33 +14,15 @@ from blackjax.adaptation.window_adaptation import build_schedule
 from blackjax.mcmc import hmc
 from jax import Array
 
-from bpinn import convergence
-from bpinn.methods.base import Method, Record, Review, Stage, check_choice, check_count, check_number
+from bpinn.methods import warmup
+from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
+from bpinn.methods.warmup import Adjustment, HamiltonianPolicy, WarmupSettings
 from bpinn.posterior import Model
 
 MASSES = ("identity", "diagonal")
 STARTS = ("anneal", "map", "prior")
-ANNEALED = 0.6  # of warm-up, when the start is annealed; the rest finds the step size
-FEWEST = 20  # positions from which variances are estimated
-MEMORY = 30  # steps over which dual averaging looks back while the noise is annealed
-PILOTS, FEWEST_IN_PILOT = 3, 20  # the end of warm-up, in so many parts after each of which the length is set anew
-FIRST_LENGTH, SHORTEST, LONGEST = 200, 25, 16000  # leapfrog steps, where their number is not given
-MOST_GROWN, MOST_SHRUNK = 4.0, 0.5
-FAR_TOO_SHORT = 1.5  # by which factor trajectories must be too short, for their length to be changed after the pilots
-LEAST_DRAWS, ROUND = 200, 50  # where the number of draws is not given
-# After so many draws, trajectories that are still far too short are lengthened, and steps are shortened where more than
-# this share of them diverge.
-LONG_ROUND, TOO_MANY_DIVERGE, FEWEST_DIVERGE, SHORTENED = 200, 0.005, 3, 0.75
-MENDED = 1.25  # times as many gradients a draw as at first, which no jitter makes of them
-# Where the length of warm-up is not given: it goes on in rounds until step sizes no longer shrink, on average over
-# chains or much in any.
-LEAST_WARMUP, WARMUP_ROUND, MOST_WARMUP = 300, 50, 600
-SHRINKING, SHRINKING_ANY = 0.05, 0.2
-# A chain is lost whose log density, when the likelihood has its full strength, is below another's by this much, and by
-# this much a parameter: what it holds is then so improbable that no volume makes up for it.
-LOST, LOST_A_PARAMETER = 100.0, 2.0
 
 
 class _State(NamedTuple):
@@ -52,22 +34,24 @@ class _State(NamedTuple):
     length: Array  # leapfrog steps of a trajectory
 
 
-class _News(NamedTuple):
-    """What chains are told: how many times longer their trajectories are to be, the longest step to take, and by which
-    factor to shorten their own."""
-
-    longer: float
-    step_size: float | None
-    shorter: float = 1.0
-
-
 @dataclass(frozen=True)
 class Hamiltonian(Stage):
     """Warm-up and draws of HMC or NUTS; one compiled step serves both, adaptation being masked."""
 
     name: ClassVar[str] = "draws"
-    most_restarts: ClassVar[int] = 3
     settings: "Sampler"
+    adaptation: WarmupSettings = warmup.DEFAULT
+
+    @property
+    def most_restarts(self) -> int:
+        return self.adaptation.most_restarts
+
+    def policy(self) -> HamiltonianPolicy:
+        s = self.settings
+        return HamiltonianPolicy(
+            self.adaptation, self.num_warmup, self.num_steps, anneals=s.init == "anneal", finds_length=s.finds_length,
+            adapts_warmup=s.num_warmup is None, adapts_draws=s.num_draws is None,
+        )  # fmt: skip
 
     def _adapters(self) -> tuple[Any, Any]:
         return (
@@ -150,7 +134,10 @@ class Hamiltonian(Stage):
             "gradients": jnp.asarray(info.num_integration_steps),
         }
 
-    # --- what is decided between blocks, from all chains together ---
+    def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
+        acceptance = np.mean([np.mean(stats["acceptance"]) for stats in latest])
+        step_size = np.median([stats["step_size"][-1] for stats in latest])
+        return [f"accepted {acceptance:.0%}", f"step {step_size:.1e}"]
 
     @property
     def until_good(self) -> bool:
@@ -160,109 +147,21 @@ class Hamiltonian(Stage):
     def until_warm(self) -> bool:
         return self.settings.num_warmup is None
 
-    @property
-    def _tuning(self) -> int:
-        """Steps in which the likelihood is annealed and the length found: all of warm-up, where that is given."""
-        return LEAST_WARMUP if self.until_warm else self.num_warmup
-
-    def _pilot(self) -> int:
-        """Steps in each of the pilots that tuning ends with; none if they would be too few to say anything."""
-        begin = self._last_annealed if self.settings.init == "anneal" else self._tuning // 2
-        size = (self._tuning - begin) // PILOTS
-        return size if self.settings.finds_length and size >= FEWEST_IN_PILOT else 0
-
-    @property
-    def _first_look(self) -> int:
-        """Where chains that lost their way are found: when the likelihood has its full strength."""
-        full = self._last_annealed + 1
-        return max(self._tuning - PILOTS * self._pilot(), full) if self._pilot() else full
-
-    def pause_after(self, done: int) -> int:
-        pilot, tuning = self._pilot(), self._tuning
-        if self.settings.init == "anneal" and done < self._first_look:
-            return self._first_look
-        if done < tuning and (pilot or self.until_warm):
-            pilots_left = min(PILOTS, (tuning - done - 1) // pilot) if pilot else 0
-            return tuning - pilots_left * pilot
-        if done < self.num_warmup and self.until_warm:
-            return min(done + WARMUP_ROUND, self.num_warmup)
-        if self.until_good:
-            return min(max(done + ROUND, self.num_warmup + LEAST_DRAWS), self.num_steps)
-        return self.num_steps
-
-    def review(
-        self, done: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray, dim: int
-    ) -> Review:
-        """Which chains are lost; how many times longer trajectories should be; whether warm-up can end; whether there
-        are draws enough.
-        """
-        if done > self.num_warmup:
-            return self._review_draws(done - self.num_warmup, functionals, stats, equations)
-        if self.settings.init == "anneal" and done == self._first_look:
-            return Review(lost=_lost(stats["log_density"][:, -1], dim))
-        longer = self._longer(done, functionals, equations)
-        warm = done == self.num_warmup or (done > self._tuning and _settled(stats["step_size"]))
-        # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
-        limit = _usual(stats["step_size"]) if warm and self.until_warm else None
-        return Review(_News(longer, limit), warm)
-
-    def _review_draws(
-        self, draws: int, functionals: np.ndarray, stats: dict[str, np.ndarray], equations: np.ndarray
-    ) -> Review:
-        """Whether there are enough. If after many there are not, trajectories may be too short for slow quantities, or
-        steps too long for some part of the posterior, which warm-up was too short to see. Mending that makes no run
-        longer: draws end when as many gradients are spent as the most draws would have cost before.
-        """
-        if convergence.enough(functionals, equations):
-            return Review(enough=True)
-        if not self.settings.finds_length:
-            return Review()
-        spent = stats["gradients"].mean(axis=0)
-        at_first, now = spent[:LONG_ROUND].mean(), spent[-ROUND:].mean()
-        left = (self.num_steps - self.num_warmup) * at_first - spent.sum()
-        over = bool(now > MENDED * at_first and left <= 0)
-        if over or draws % LONG_ROUND or not np.all(np.isfinite(functionals)):
-            return Review(enough=over)
-        recent = slice(-LONG_ROUND, None)
-        diverged = stats["divergent"][:, recent]
-        shorter = SHORTENED if diverged.sum() > max(TOO_MANY_DIVERGE * diverged.size, FEWEST_DIVERGE) else 1.0
-        factor = np.sqrt(convergence.shortfall(functionals[:, recent], equations))
-        longer = (factor if factor > FAR_TOO_SHORT else 1.0) / shorter
-        longer = min(longer, MOST_GROWN * at_first / now, left / (ROUND * now))
-        return Review(_News(float(longer), None, shorter) if longer > 1.0 else None)
-
-    def _longer(self, done: int, functionals: np.ndarray, equations: np.ndarray) -> float:
-        """How many times longer trajectories should be, from those since the last pause."""
-        pilots = PILOTS * self._pilot()
-        if not pilots or done <= self._tuning - pilots:
-            return 1.0
-        # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
-        # as much as is wanted of it.
-        factor = np.clip(np.sqrt(convergence.shortfall(functionals, equations)), MOST_SHRUNK, MOST_GROWN)
-        return 1.0 if done > self._tuning and factor < FAR_TOO_SHORT else float(factor)
-
-    def hear(self, state: _State, news: _News) -> _State:
-        if news.longer != 1.0:
-            length = np.clip(round(int(state.length) * news.longer), SHORTEST, LONGEST)
+    def apply(self, state: _State, adjustment: Adjustment) -> _State:
+        if adjustment.length_factor != 1.0:
+            length = round(int(state.length) * adjustment.length_factor)
+            length = np.clip(length, self.adaptation.shortest, self.adaptation.longest)
             state = state._replace(length=jnp.int32(length))
-        if news.shorter != 1.0:
-            own = state.step_size.log_step_size_avg
-            shorter = own + jnp.asarray(np.log(news.shorter), own.dtype)
-            state = state._replace(step_size=state.step_size._replace(log_step_size_avg=shorter))
-        if news.step_size is not None:
-            own = state.step_size.log_step_size_avg
-            smaller = jnp.minimum(own, jnp.asarray(np.log(news.step_size), own.dtype))
-            state = state._replace(step_size=state.step_size._replace(log_step_size_avg=smaller))
-        return state
-
-    @property
-    def _last_annealed(self) -> int:
-        """The warm-up step at which the likelihood reaches its full weight."""
-        return max(int(ANNEALED * self._tuning), 1)
+        own = state.step_size.log_step_size_avg
+        if adjustment.step_factor != 1.0:
+            own = own + jnp.asarray(np.log(adjustment.step_factor), own.dtype)
+        if adjustment.largest_step is not None:
+            own = jnp.minimum(own, jnp.asarray(np.log(adjustment.largest_step), own.dtype))
+        return state._replace(step_size=state.step_size._replace(log_step_size_avg=own))
 
     def _anneal(self, model: Model, state: _State, step: Array) -> _State:
         """Strengthen the likelihood a little, geometrically, from its first weight to one."""
-        last = self._last_annealed
+        last = self.policy().last_annealed
         weight = state.first_weight ** jnp.clip(1.0 - step / last, 0.0, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(state.hmc.position)
         ratio = jnp.where(step <= last, weight / state.weight, 1.0)
@@ -274,7 +173,7 @@ class Hamiltonian(Stage):
         chosen = jax.tree.map(lambda new, old: jnp.where(ratio == 1.0, old, new), rescaled, state.hmc)
         # While the target moves the step size must follow it; then its average starts anew.
         s = state.step_size
-        follow = s._replace(step=jnp.minimum(s.step, MEMORY))
+        follow = s._replace(step=jnp.minimum(s.step, self.adaptation.step_size_memory))
         anew = s._replace(
             step=jnp.ones_like(s.step),
             avg_error=jnp.zeros_like(s.avg_error),
@@ -288,52 +187,26 @@ class Hamiltonian(Stage):
     def _adapt_mass(self, state: _State, step: Array) -> _State:
         """Stan's windows: variances are collected in growing windows, the step size starts anew after each."""
         (restart_step_size, _, final_step_size), (_, update_mass, final_mass) = self._adapters()
+        policy = self.policy()
         with jax.ensure_compile_time_eval():
-            schedule = np.asarray(build_schedule(self._tuning)).astype(int)
+            schedule = np.asarray(build_schedule(policy.tuning)).astype(int)
         collecting, closing = (jnp.asarray(schedule[:, i], bool) for i in (0, 1))
-        warming = step < self._tuning
-        at = jnp.minimum(step, self._tuning - 1)
+        warming = step < policy.tuning
+        at = jnp.minimum(step, policy.tuning - 1)
         # While the likelihood is still being strengthened, variances are not yet the posterior's.
-        settled = warming & (step >= (self._last_annealed if self.settings.init == "anneal" else 0))
+        settled = warming & (step >= (policy.last_annealed if policy.anneals else 0))
         collect, close = settled & collecting[at], settled & closing[at]
 
         def choose(flag: Array, new: Any, old: Any) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(flag, a, b), new, old)
 
         mass = choose(collect, update_mass(state.mass, state.hmc.position), state.mass)
-        close &= mass.wc_state.sample_size >= FEWEST
+        close &= mass.wc_state.sample_size >= self.adaptation.fewest_for_variances
         step_size = choose(close, restart_step_size(final_step_size(state.step_size)), state.step_size)
         return state._replace(step_size=step_size, mass=choose(close, final_mass(mass), mass))
 
     def position(self, state: _State) -> Array:
         return state.hmc.position
-
-
-def _lost(log_densities: np.ndarray, dim: int) -> tuple[int, ...]:
-    """The chains whose log density is hopelessly far below the best, or is not a number."""
-    known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
-    below = known < known.max() - max(LOST, LOST_A_PARAMETER * dim)
-    return tuple(int(i) for i in np.flatnonzero(below))
-
-
-def _usual(step_sizes: np.ndarray) -> float:
-    """The geometric mean over all chains in the second half of a round, (chains, steps)."""
-    return float(np.exp(_logs(step_sizes)[:, step_sizes.shape[1] // 2 :].mean()))
-
-
-def _logs(step_sizes: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(step_sizes, np.finfo(float).tiny))
-
-
-def _settled(step_sizes: np.ndarray) -> bool:
-    """Whether the step sizes of a round of warm-up, (chains, steps), have stopped shrinking.
-
-    Chains that are still on their way into stiffer parts of the posterior need ever smaller steps.
-    """
-    logs = _logs(step_sizes)
-    half = logs.shape[1] // 2
-    grown = logs[:, half:].mean(axis=1) - logs[:, :half].mean(axis=1)
-    return bool(grown.mean() > -SHRINKING and grown.min() > -SHRINKING_ANY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,6 +266,7 @@ class Sampler(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         most = self.most_draws if self.num_draws is None else self.num_draws
-        warmup = MOST_WARMUP if self.num_warmup is None else self.num_warmup
-        draws = Hamiltonian(warmup + most, warmup, self)
+        adaptation = warmup.DEFAULT
+        steps = adaptation.most_warmup if self.num_warmup is None else self.num_warmup
+        draws = Hamiltonian(steps + most, steps, self, adaptation)
         return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from blackjax.mcmc import hmc
 from jax import Array
 
+from bpinn.methods import warmup
 from bpinn.methods.base import check_count, check_number
-from bpinn.methods.hamiltonian import FIRST_LENGTH, Sampler
+from bpinn.methods.hamiltonian import Sampler
 from bpinn.registry import register
 
 
@@ -75,7 +76,7 @@ class HMC(Sampler):
 
     @property
     def first_length(self) -> int:
-        return FIRST_LENGTH if self.num_leapfrog is None else self.num_leapfrog
+        return warmup.DEFAULT.first_length if self.num_leapfrog is None else self.num_leapfrog
 
     def move(
         self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array

@@ -1,9 +1,11 @@
 """The plain physics-informed network, which fits the data without error bars."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -30,7 +32,8 @@ class Polish(Stage):
     """L-BFGS from where Adam ended; the best vector on the way is kept."""
 
     name: ClassVar[str] = "polish"
-    told: ClassVar[bool] = True
+    verb: ClassVar[str] = "polishing"
+    has_history: ClassVar[bool] = True
     may_stop: ClassVar[bool] = True
     settings: "PINN"
 
@@ -58,6 +61,9 @@ class Polish(Stage):
 
     def position(self, state: _Polish) -> Any:
         return state.best, ()
+
+    def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
+        return [f"loss {max(float(stats['loss'][-1]) for stats in latest):.5g}"]
 
 
 @register("pinn")

@@ -6,6 +6,7 @@ weighted by what the likelihood gains, multiplied or dropped accordingly, and mo
 end on a solution is its probability, and the weights add up to the evidence (Del Moral et al. 2006).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,7 +47,8 @@ class Tempering(Stage):
     """From the prior to the posterior; each step strengthens the likelihood once."""
 
     name: ClassVar[str] = "tempering"
-    told: ClassVar[bool] = True
+    verb: ClassVar[str] = "tempering step"
+    has_history: ClassVar[bool] = True
     settings: "SMC"
 
     @property
@@ -112,6 +114,11 @@ class Tempering(Stage):
 
     def finished(self, state: Population) -> bool:
         return bool(state.weight >= 1.0)
+
+    def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
+        weight = min(float(stats["weight"][-1]) for stats in latest)
+        accepted = np.mean([stats["acceptance"][-1] for stats in latest])
+        return [f"weight of the likelihood {weight:.2g}", f"accepted {accepted:.0%}"]
 
 
 def _next_weight(log_likelihood: Array, most: Array, wanted: Array | float) -> Array:

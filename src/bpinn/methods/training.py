@@ -1,6 +1,7 @@
 """Methods that are trained: parameters moved by Adam against a random objective, then draws made from them."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -52,7 +53,8 @@ class Fit(Stage):
     """
 
     name: ClassVar[str] = "fit"
-    told: ClassVar[bool] = True
+    verb: ClassVar[str] = "step"
+    has_history: ClassVar[bool] = True
     may_stop: ClassVar[bool] = True
     settings: "Trained"
 
@@ -107,6 +109,11 @@ class Fit(Stage):
     def position(self, state: State) -> Any:
         return state.params, state.memory
 
+    def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
+        """The objective of the chain that is worst off."""
+        name, sign = self.settings.objective, self.settings.sign
+        return [f"{name} {sign * max(sign * float(stats[name][-1]) for stats in latest):.5g}"]
+
     def finished(self, state: State) -> bool:
         return bool(state.trace.stopped)
 
@@ -116,7 +123,8 @@ class First(Fit):
     """A fit that only looks for a start."""
 
     name: ClassVar[str] = "start"
-    told: ClassVar[bool] = False
+    verb: ClassVar[str] = "looking for a start"
+    has_history: ClassVar[bool] = False
     may_stop: ClassVar[bool] = False
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bpinn.engine import available_cores
 from bpinn.errors import InputError
 from bpinn.paper.cases import Say
 from bpinn.paper.catalogue import EXPERIMENTS
@@ -82,7 +82,7 @@ def _written(name: str, about: str, preset: str, cut: list[str], outcome: Found,
         "claims": outcome.claims,
         **outcome.numbers,
         "versions": versions(),
-        "machine": {"cores": len(os.sched_getaffinity(0)), "system": platform.system(), "machine": platform.machine()},
+        "machine": {"cores": available_cores(), "system": platform.system(), "machine": platform.machine()},
     }
     told = json.dumps(content, indent=1)
     write_file(folder / RESULT, told.encode())

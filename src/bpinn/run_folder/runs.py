@@ -24,7 +24,8 @@ from bpinn.inference import draw
 from bpinn.measurements import label
 from bpinn.problem_file import ProblemFile, read_problem
 from bpinn.result import Result
-from bpinn.run_folder.files import Checkpoint, only_one
+from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_folder.files import only_one
 from bpinn.run_folder.manifest import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
 
 LOG, PROBLEM = "log.txt", "problem"

@@ -1,0 +1,137 @@
+"""Blocks of steps as pure functions: what a chain does next depends on a program, its state and the block alone.
+
+A chain's key comes from the seed and the chain's number, a step's key from the chain's key and the step's number. So
+draws do not depend on how chains are laid over cores or machines, nor on the size of blocks.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bpinn.methods import Method
+from bpinn.methods.base import Record, Stage
+from bpinn.posterior import Model, Posterior
+from bpinn.problem import Problem
+
+BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
+# A block is one chain on one core; threads inside it would only get in each other's way. The library of fused
+# matrix products (ynn) has threads of its own and is slower at these sizes.
+COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+RESTART = 2**30  # what the key of a restarted chain is folded with, beyond the number of any step
+
+traces = 0  # how often a block was traced; a test looks at it
+
+
+@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
+def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> Any:
+    # Without weak types, which a state that comes from a file would not have either.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), stage.init(model, data, key, previous))
+
+
+@partial(jax.jit, static_argnames=("stage", "model", "size"), compiler_options=COMPILER_OPTIONS)
+def _block(
+    stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array, *, size: int
+) -> Any:
+    """``count`` steps from step ``first``, at most ``size``; records beyond ``count`` are not to be read."""
+    global traces
+    traces += 1
+
+    def one(state: Any, step: Array) -> tuple[Any, Record]:
+        return stage.step(model, data, state, jax.random.fold_in(key, step), step)
+
+    shapes = jax.eval_shape(one, state, first)[1]
+    buffers = jax.tree.map(lambda s: jnp.zeros((size, *s.shape), s.dtype), shapes)
+
+    def body(i: Array, carry: Any) -> Any:
+        state, buffers = carry
+        state, record = one(state, first + i)
+        return state, jax.tree.map(lambda b, r: b.at[i].set(r), buffers, record)
+
+    return jax.lax.fori_loop(0, count, body, (state, buffers))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A block of a chain: which steps, and what they start from."""
+
+    chain: int
+    restarts: int
+    state: Any  # None for a chain that has not started
+    position: Any  # where the stage before ended
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """What came of a request: the state after it, its records on the host, and how long it took."""
+
+    chain: int
+    first: int
+    count: int
+    state: Any
+    record: Record
+    seconds: float
+
+
+class Program:
+    """One stage of a method on one posterior: everything that blocks of all chains share.
+
+    It can be sent to another process, which builds it again from the problem and the settings.
+    """
+
+    def __init__(self, posterior: Posterior, method: Method, number: int, seed: int):
+        self.posterior, self.method, self.number, self.seed = posterior, method, number, seed
+        self.stage = method.stages()[number]
+        self.model, self.data = posterior.model.compiled(), posterior.data
+        # A precision set by `with jax.enable_x64(True)` is one thread's own; whoever runs blocks uses it too.
+        self.double = bool(jnp.result_type(float) == jnp.float64)
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (self.posterior.problem, self.method, self.number, self.seed, self.double)
+
+    def key(self, chain: int, restarts: int) -> Array:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), chain), self.number)
+        return jax.random.fold_in(key, RESTART + restarts) if restarts else key
+
+    def start(self, chain: int, restarts: int, position: Any) -> Any:
+        """The first state of a chain."""
+        with jax.enable_x64(self.double):
+            return _init(self.stage, self.model, self.data, self.key(chain, restarts), position)
+
+    def shapes(self, position: Any) -> Any:
+        """What a state looks like; this traces `start`, so that two threads do not do so one after the other."""
+        return _init.eval_shape(self.stage, self.model, self.data, self.key(0, 0), position)
+
+    def compile(self, state: Any) -> None:
+        """Compile a block, on one without steps."""
+        self._run(state, self.key(0, 0), 0, 0)
+
+    def advance(self, request: Request) -> Block:
+        """Run a block. It depends on the request alone, wherever it runs."""
+        with jax.enable_x64(self.double):
+            state = request.state
+            if state is None:
+                state = self.start(request.chain, request.restarts, request.position)
+            began = time.perf_counter()
+            state, buffers = self._run(state, self.key(request.chain, request.restarts), request.first, request.count)
+            if request.first < self.stage.num_warmup:
+                buffers = buffers._replace(z=None)  # no draws yet
+            record = jax.tree.map(lambda a: np.array(a[: request.count]), jax.device_get(buffers))
+            seconds = time.perf_counter() - began
+        return Block(request.chain, request.first, request.count, state, record, seconds)
+
+    def _run(self, state: Any, key: Array, first: int, count: int) -> Any:
+        numbers = jnp.int32(first), jnp.int32(count)
+        return _block(self.stage, self.model, self.data, state, key, *numbers, size=BLOCK_STEPS)
+
+
+def _rebuilt(problem: Problem, method: Method, number: int, seed: int, double: bool) -> Program:
+    with jax.enable_x64(double):
+        return Program(Posterior(problem), method, number, seed)

@@ -1,0 +1,90 @@
+"""Who runs blocks where. One implementation runs them in threads of this process, one a core.
+
+A thread lets go of the interpreter while XLA runs. Against one host device a core with ``shard_map`` this needs no
+global JAX flag, compiles once, and draws are bit for bit those of a single core.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpinn.engine.advance import Block, Program, Request
+
+Deliver = Callable[[Block], None]
+
+
+def available_cores() -> int:
+    """Cores that this process may use; on systems that do not say, those of the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Scheduler(ABC):
+    """Runs blocks. Whatever it is given can be sent to another process; nothing in a block depends on where it ran."""
+
+    @abstractmethod
+    def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
+        """Run a block, then call ``deliver`` with it in this process, in any thread but one at a time for a chain."""
+
+    @abstractmethod
+    def wait(self) -> list[int]:
+        """Wait for at least one block; the chains whose blocks were delivered since. Raises what a block raised."""
+
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Whether there are blocks to wait for."""
+
+    @abstractmethod
+    def prepare(self, program: Program, request: Request) -> Any:
+        """Compile a program before its blocks run. May return the first state of the request's chain, or None."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for what runs, and end."""
+
+
+class Threads(Scheduler):
+    """Blocks in threads of this process."""
+
+    def __init__(self, cores: int | None = None, first: Sequence[Callable[[], Any]] = ()):
+        """``first`` is done in the threads while the first program compiles."""
+        self.pool = ThreadPoolExecutor(max_workers=cores or available_cores())
+        self.running: dict[Future, int] = {}
+        for function in first:
+            self.pool.submit(function)
+
+    def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
+        self.running[self.pool.submit(lambda: deliver(program.advance(request)))] = request.chain
+
+    def wait(self) -> list[int]:
+        finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
+        chains = []
+        for future in finished:
+            chains.append(self.running.pop(future))
+            future.result()
+        return chains
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running)
+
+    def prepare(self, program: Program, request: Request) -> Any:
+        """The first state is made in a thread, while a block compiles here."""
+        if request.state is not None:
+            program.compile(request.state)
+            return None
+        shapes = program.shapes(request.position)
+        state = self.pool.submit(program.start, request.chain, request.restarts, request.position)
+        program.compile(jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), shapes))
+        return state.result()
+
+    def close(self) -> None:
+        self.pool.shutdown()

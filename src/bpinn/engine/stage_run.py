@@ -1,0 +1,224 @@
+"""All chains of one stage: blocks are submitted, delivered and reviewed until every chain is finished."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpinn.engine import interrupts
+from bpinn.engine.advance import BLOCK_STEPS, Block, Program, Request
+from bpinn.engine.records import between, concatenated, side_by_side
+from bpinn.engine.scheduler import Scheduler
+from bpinn.engine.store import REMOVE, Chain
+from bpinn.errors import DamagedError, InputError
+from bpinn.methods.base import Pause, Stage
+from bpinn.monitor import Monitor
+from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_output import SamplerStats
+
+BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is answered
+
+
+@dataclass
+class Progress:
+    """What a display is shown between blocks."""
+
+    running: Stage
+    unit: str  # what each of the chains is called
+    is_markov: bool  # whether R-hat and ESS of the draws mean something
+    chains: list[Chain]
+    monitor: Monitor
+    functionals: Callable[[], np.ndarray | None]  # those of the draws that every chain has
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def stage(self) -> str:
+        return self.running.name
+
+
+@dataclass
+class Draws:
+    """What came out of the engine: rectangular arrays (chains, draws, ...).
+
+    ``history`` has what fits recorded of their steps, (chains, records), NaN where a chain ended
+    before the others.
+    """
+
+    z: np.ndarray
+    functionals: np.ndarray
+    stats: SamplerStats
+    history: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+class StageRun:
+    """The chains of a stage, which start at ``positions``, where the stage before ended."""
+
+    def __init__(
+        self,
+        program: Program,
+        positions: Sequence[Any],
+        keep: int | None,
+        scheduler: Scheduler,
+        report: Callable[[Progress], None],
+    ):
+        self.program, self.positions, self.scheduler, self.report = program, positions, scheduler, report
+        self.stage, self.monitor = program.stage, program.posterior.monitor
+        self.chains = [Chain(i, self.stage, keep) for i in range(len(positions))]
+        self.policy = self.stage.policy()
+        self.reviewed = 0  # the last pause
+        self.pause = self.policy.next_pause(0)
+        self.warmed = 0.0  # when the last chain was through its warm-up
+        self.seconds_per_step = 0.0
+        self.checkpoint: Checkpoint | None = None
+
+    # --- what is on disk ---
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Read what is on disk, and write there from now on; draws are then not held in memory."""
+        self.checkpoint = checkpoint
+        program = self.program
+        init = partial(self.stage.init, program.model, program.data)
+        like = jax.eval_shape(init, program.key(0, 0), self.positions[0])
+        for chain in self.chains:
+            chain.folder = folder = checkpoint.chain(program.number, chain.number)
+            try:
+                chain.restore(like, program.model.dim, len(self.monitor.names))
+            except DamagedError as error:
+                checkpoint.forget(program.number, chain.number, error)
+                chain.begin(folder.restarts)
+            except InputError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise InputError(f"{folder.folder}: its files are not this run's ({error!r}); {REMOVE}") from None
+
+    def catch_up(self) -> None:
+        """Repeat the reviews up to the last pause that all chains have come to: those that wait there need its
+        decision, which was not stored."""
+        while self.pause <= min(chain.done for chain in self.chains) and self.pause < self.stage.num_steps:
+            self._review()
+
+    # --- running ---
+
+    def compile(self) -> None:
+        """Before the chains' blocks run; the first chain may get its first state meanwhile."""
+        if not all(chain.finished for chain in self.chains):
+            state = self.scheduler.prepare(self.program, self._request(self.chains[0], 0))
+            if state is not None:
+                self.chains[0].state = state
+
+    def run(self) -> bool:
+        """Run all chains to the end; True if they were stopped."""
+        method = self.program.method
+        progress = Progress(self.stage, method.unit, method.is_markov, self.chains, self.monitor, self.functionals)
+        idle = [chain for chain in self.chains if not chain.finished]
+        stopped = False
+        while self.scheduler.is_busy or (idle and not stopped):
+            try:
+                interrupts.raise_if_noted()
+                for chain in [] if stopped else [chain for chain in idle if chain.done < self.pause]:
+                    self.scheduler.submit(self.program, self._request(chain, self._count(chain)), self._deliver)
+                    idle.remove(chain)
+                idle += [self.chains[i] for i in self.scheduler.wait() if not self.chains[i].finished]
+                waiting = bool(idle) and not self.scheduler.is_busy and not stopped
+                if waiting and all(chain.done >= self.pause for chain in idle):
+                    self._review()
+                    idle = [chain for chain in self.chains if not chain.finished]
+                if not self.warmed and all(chain.done >= self.stage.num_warmup for chain in self.chains):
+                    self.warmed = time.perf_counter()
+                self.report(progress)
+            except KeyboardInterrupt:
+                stopped = True
+                interrupts.answered()
+        return stopped
+
+    def _request(self, chain: Chain, count: int) -> Request:
+        return Request(chain.number, chain.restarts, chain.state, self.positions[chain.number], chain.done, count)
+
+    def _count(self, chain: Chain) -> int:
+        """Steps of its next block, which ends where warm-up ends, so that its records are all of one kind."""
+        stage = self.stage
+        end = min(stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps, self.pause)
+        affordable = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
+        return min(max(affordable, 1), BLOCK_STEPS, end - chain.done)
+
+    def _deliver(self, block: Block) -> None:
+        self.seconds_per_step = block.seconds / block.count
+        self.chains[block.chain].append(block.first, block.count, block.state, block.record)
+
+    def _review(self) -> None:
+        """All chains are at a pause: the policy decides how they go on.
+
+        Chains that are past it, in a resumed run, have had its decision applied before.
+        """
+        done, warmup = self.pause, self.stage.num_warmup
+        first = self.reviewed if done <= warmup else warmup
+        functionals, stats = jax.tree.map(
+            lambda *a: np.stack(a), *[between(chain.reviewed, first, done) for chain in self.chains]
+        )
+        pause = Pause(done, functionals, SamplerStats(stats), self.monitor.is_equation, self.program.model.dim)
+        decision = self.policy.review(pause)
+        lost = [self.chains[i] for i in decision.lost]
+        lost = [chain for chain in lost if chain.done == done and chain.restarts < self.stage.most_restarts]
+        for chain in lost:
+            chain.restart()
+        if lost:
+            return  # the others wait for them here
+        for chain in self.chains:
+            if chain.done > done:
+                continue
+            chain.finished = decision.enough
+            if decision.adjustment is not None:
+                chain.state = self.stage.apply(chain.state, decision.adjustment)
+            if decision.warm:
+                chain.done = warmup
+        self.reviewed = warmup if decision.warm else done
+        self.pause = self.policy.next_pause(self.reviewed)
+
+    # --- what came of it ---
+
+    def complete(self) -> int:
+        """Draws that every chain has."""
+        return max(0, min(chain.done for chain in self.chains) - self.stage.num_warmup)
+
+    def functionals(self) -> np.ndarray | None:
+        """Monitored quantities of the draws that every chain has, (chains, draws, functionals)."""
+        parts = [[np.asarray(r.functionals) for r in list(chain.records)] for chain in self.chains]
+        if not all(parts):
+            return None
+        rows = [np.concatenate(p) for p in parts]
+        shortest = min(len(row) for row in rows)
+        return np.stack([row[:shortest] for row in rows])
+
+    def gather(self) -> Draws:
+        """As many draws as every chain has, as rectangular arrays: the first ones, or with ``keep`` the last."""
+        dim, keep = self.program.model.dim, self.chains[0].keep
+        if not all(chain.records for chain in self.chains):
+            return Draws(np.zeros((len(self.chains), 0, dim)), np.zeros(0), SamplerStats())
+        rows = [concatenated(list(chain.records)) for chain in self.chains]
+        count = min(len(row.functionals) for row in rows)
+        if keep is not None:
+            count = min(count, keep)
+        chosen = slice(0, count) if keep is None else slice(-count, None)
+        record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
+        z = record.z
+        if self.checkpoint is not None:
+            ends = [self.stage.num_warmup + count if keep is None else chain.done for chain in self.chains]
+            spans = [(end - count, end) for end in ends]
+            z = self.checkpoint.collect(self.program.number, spans, dim, np.dtype(jnp.result_type(float)))
+        stats = SamplerStats(record.stats)
+        if self.stage.most_restarts:
+            restarts = np.array([[chain.restarts] for chain in self.chains], np.int8)
+            stats["restarts"] = np.repeat(restarts, count, axis=1)
+        return Draws(z, record.functionals, stats)
+
+    def history(self) -> dict[str, np.ndarray]:
+        """What the steps before the draws recorded, (chains, records), and the number of the step of each record."""
+        rows = [concatenated(chain.before) for chain in self.chains if chain.before]
+        return side_by_side(rows) if rows else {}

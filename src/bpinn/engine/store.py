@@ -1,0 +1,109 @@
+"""What is kept of a chain: its records, in memory or in a folder, and its state.
+
+A chain in a folder keeps its draws there; what reviews and the display look at is held in memory either way.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpinn.engine.records import Reviewed, arrays_of, record_of
+from bpinn.errors import InputError
+from bpinn.methods.base import Record, Stage
+from bpinn.run_folder.chains import ChainFolder
+
+REMOVE = "remove the folder to have the chain drawn again"
+
+
+@dataclass
+class Chain:
+    """One chain of a stage: where it is, and its records on the host."""
+
+    number: int
+    stage: Stage
+    keep: int | None = None  # how many of the last draws are kept; all if None
+    folder: ChainFolder | None = None
+    state: Any = None
+    done: int = 0
+    finished: bool = False
+    restarts: int = 0
+    step: int = 0  # of a fit, its own
+    latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
+    records: deque[Record] = field(default_factory=deque)  # of the draws; without z, where that is in a folder
+    before: list[dict[str, np.ndarray]] = field(default_factory=list)  # statistics of the steps before the draws
+    reviewed: list[Reviewed] = field(default_factory=list)  # of all steps, for reviews
+
+    def begin(self, restarts: int) -> None:
+        """Put it before its first step."""
+        self.restarts, self.state, self.done, self.step, self.finished = restarts, None, 0, 0, False
+        self.latest = {}
+        for kept in (self.records, self.before, self.reviewed):
+            kept.clear()
+
+    def restart(self) -> None:
+        """Forget all of it, for another start."""
+        if self.folder is not None:
+            self.folder.restart()
+        self.begin(self.restarts + 1)
+
+    def append(self, first: int, count: int, state: Any, record: Record) -> None:
+        """Keep a block that was run; on disk before anything else."""
+        if self.stage.has_history:
+            # A fit that has stopped early still fills its block; only the steps that it took are of interest.
+            took = np.diff(record.stats["step"], prepend=self.step) > 0
+            record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
+        if self.folder is not None:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+            self.folder.append(first, count, arrays_of(record, count), leaves)
+        self.state = state
+        self._hold(record, first + count)
+        self.finished = self.done >= self.stage.num_steps or self.stage.finished(state)
+
+    def restore(self, like: Any, dim: int, functionals: int) -> None:
+        """Read what is in its folder; a state there must be like the one given. `DamagedError` if a file is damaged."""
+        assert self.folder is not None
+        done, leaves, blocks = self.folder.read()
+        self.begin(self.folder.restarts)
+        if not done:
+            self.folder.clear()  # blocks without a state, of a chain that was being forgotten
+            return
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(like)]
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
+            raise InputError(
+                f"{self.folder.folder}: its state is not one that this version and precision make; resume with those "
+                f"that the run was started with, or {REMOVE}"
+            )
+        for first, arrays in blocks:
+            count, record = int(arrays["count"]), record_of(arrays)
+            rows = {"z": (count, dim), "functionals": (count, functionals)}
+            if any(arrays[name].shape != shape for name, shape in rows.items() if name in arrays):
+                raise InputError(f"{self.folder.folder}: its block from step {first} is not this run's; {REMOVE}")
+            self._hold(record, first + count)
+        self.state = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
+        self.finished = done >= self.stage.num_steps or self.stage.finished(self.state)
+
+    def _hold(self, record: Record, done: int) -> None:
+        """Take a block's records into memory, whether new or from disk."""
+        if self.stage.has_history:
+            self.step = max([self.step, *record.stats["step"]])
+        if all(len(values) for values in record.stats.values()):
+            self.latest = record.stats
+        if record.functionals is not None:
+            self.reviewed.append((done, record.functionals, record.stats))
+        if done <= self.stage.num_warmup:
+            self.before.append(record.stats)
+        else:
+            self.records.append(record if self.folder is None else record._replace(z=None))
+            self._drop_surplus()
+        self.done = done
+
+    def _drop_surplus(self) -> None:
+        if self.keep is None:
+            return
+        held = sum(len(r.functionals) for r in self.records)
+        while self.records and held - len(self.records[0].functionals) >= self.keep:
+            held -= len(self.records.popleft().functionals)

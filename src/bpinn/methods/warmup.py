@@ -1,0 +1,199 @@
+"""The policy of HMC and NUTS: when chains pause, and what is decided from all of them together.
+
+Warm-up has three parts: the likelihood is annealed to its full weight; pilots set the length of trajectories; rounds
+follow until step sizes have settled. Draws follow in rounds until they suffice. All of it is host code on arrays, so it
+can be tested without a sampler.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bpinn import convergence
+from bpinn.methods.base import Decision, Pause, Policy
+from bpinn.run_output import SamplerStats
+
+
+@dataclass(frozen=True)
+class WarmupSettings:
+    """The constants of the policy. Steps are transitions of a chain; lengths are leapfrog steps of a trajectory."""
+
+    # Annealing
+    annealed_share: float = 0.6  # of the tuning steps, while the likelihood is annealed
+    step_size_memory: int = 30  # steps over which dual averaging looks back meanwhile
+    fewest_for_variances: int = 20  # positions from which a mass matrix is estimated
+    # A chain is lost whose log density at the end of annealing is below another's by this much, and by this much a
+    # parameter: what it holds is then so improbable that no volume makes up for it.
+    lost_by: float = 100.0
+    lost_by_parameter: float = 2.0
+    most_restarts: int = 3  # of a lost chain
+    # The length of trajectories
+    pilots: int = 3  # at the end of tuning, after each of which the length is set
+    fewest_in_pilot: int = 20
+    first_length: int = 200
+    shortest: int = 25
+    longest: int = 16000
+    most_grown: float = 4.0  # by which a length changes at most at once
+    most_shrunk: float = 0.5
+    far_too_short: float = 1.5  # a factor below which a length is left alone after the pilots
+    # The end of warm-up, where its length is not given: when step sizes no longer shrink from the first to the second
+    # half of a round, on average over chains (in logarithm) or much in any.
+    least_warmup: int = 300
+    warmup_round: int = 50
+    most_warmup: int = 600
+    shrinking: float = 0.05
+    shrinking_any: float = 0.2
+    # Draws, where their number is not given
+    least_draws: int = 200
+    draws_round: int = 50
+    # Corrections after warm-up, every so many draws: longer trajectories where they are still far too short, shorter
+    # steps where more than this share of the transitions diverge.
+    correction_every: int = 200
+    most_divergent: float = 0.005
+    fewest_divergent: int = 3
+    step_shortening: float = 0.75
+    corrected_cost: float = 1.25  # times as many gradients a draw as at first, which no jitter makes of them
+
+
+DEFAULT = WarmupSettings()
+
+
+class Adjustment(NamedTuple):
+    """How chains change: factors of the length of their trajectories and of their step size, and the largest step."""
+
+    length_factor: float
+    largest_step: float | None
+    step_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class HamiltonianPolicy(Policy):
+    """Reviews of HMC and NUTS.
+
+    ``anneals``, ``finds_length``, ``adapts_warmup`` and ``adapts_draws`` say what is left to the policy; warm-up then
+    lasts ``num_warmup`` steps at most, and all of it ``num_steps``.
+    """
+
+    settings: WarmupSettings
+    num_warmup: int
+    num_steps: int
+    anneals: bool
+    finds_length: bool
+    adapts_warmup: bool
+    adapts_draws: bool
+
+    @property
+    def tuning(self) -> int:
+        """Steps in which the likelihood is annealed and the length found: all of warm-up, where that is given."""
+        return self.settings.least_warmup if self.adapts_warmup else self.num_warmup
+
+    @property
+    def last_annealed(self) -> int:
+        """The step at which the likelihood reaches its full weight."""
+        return max(int(self.settings.annealed_share * self.tuning), 1)
+
+    @property
+    def pilot(self) -> int:
+        """Steps in each pilot; none if they would be too few to say anything."""
+        begin = self.last_annealed if self.anneals else self.tuning // 2
+        size = (self.tuning - begin) // self.settings.pilots
+        return size if self.finds_length and size >= self.settings.fewest_in_pilot else 0
+
+    @property
+    def first_look(self) -> int:
+        """Where lost chains are found: when the likelihood has its full weight."""
+        full = self.last_annealed + 1
+        return max(self.tuning - self.settings.pilots * self.pilot, full) if self.pilot else full
+
+    def next_pause(self, done: int) -> int:
+        if self.anneals and done < self.first_look:
+            return self.first_look
+        if done < self.tuning and (self.pilot or self.adapts_warmup):
+            left = min(self.settings.pilots, (self.tuning - done - 1) // self.pilot) if self.pilot else 0
+            return self.tuning - left * self.pilot
+        if done < self.num_warmup and self.adapts_warmup:
+            return min(done + self.settings.warmup_round, self.num_warmup)
+        if self.adapts_draws:
+            least = self.num_warmup + self.settings.least_draws
+            return min(max(done + self.settings.draws_round, least), self.num_steps)
+        return self.num_steps
+
+    def review(self, pause: Pause) -> Decision:
+        """Which chains are lost; how trajectories and steps change; whether warm-up or the run can end."""
+        if pause.done > self.num_warmup:
+            return self._review_draws(pause)
+        if self.anneals and pause.done == self.first_look:
+            return Decision(lost=self._lost(pause.stats.log_density[:, -1], pause.dim))
+        steps = _step_sizes(pause.stats)
+        warm = pause.done == self.num_warmup or (pause.done > self.tuning and self._settled(steps))
+        # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
+        largest = _geometric_mean(steps) if warm and self.adapts_warmup else None
+        return Decision(Adjustment(self._length_factor(pause), largest), warm)
+
+    def _lost(self, log_densities: np.ndarray, dim: int) -> tuple[int, ...]:
+        """The chains whose log density is hopelessly far below the best, or is not a number."""
+        known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
+        below = known < known.max() - max(self.settings.lost_by, self.settings.lost_by_parameter * dim)
+        return tuple(int(i) for i in np.flatnonzero(below))
+
+    def _length_factor(self, pause: Pause) -> float:
+        """How many times longer trajectories should be, from those since the last pause."""
+        pilots = self.settings.pilots * self.pilot
+        if not pilots or pause.done <= self.tuning - pilots:
+            return 1.0
+        # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
+        # as much as is expected of it.
+        factor = np.sqrt(convergence.shortfall(pause.functionals, pause.is_equation))
+        factor = np.clip(factor, self.settings.most_shrunk, self.settings.most_grown)
+        return 1.0 if pause.done > self.tuning and factor < self.settings.far_too_short else float(factor)
+
+    def _settled(self, step_sizes: np.ndarray) -> bool:
+        """Whether the step sizes of a round of warm-up, (chains, steps), have stopped shrinking.
+
+        Chains that are still on their way into stiffer parts of the posterior need ever smaller steps.
+        """
+        logs = _logs(step_sizes)
+        half = logs.shape[1] // 2
+        grown = logs[:, half:].mean(axis=1) - logs[:, :half].mean(axis=1)
+        return bool(grown.mean() > -self.settings.shrinking and grown.min() > -self.settings.shrinking_any)
+
+    def _review_draws(self, pause: Pause) -> Decision:
+        """Whether there are enough draws. If there are not after many, trajectories may be too short for slow
+        quantities, or steps too long for some part of the posterior that warm-up was too short to see. Correcting that
+        makes no run longer: draws end when as many gradients are spent as the most draws would have cost before.
+        """
+        functionals, stats, s = pause.functionals, pause.stats, self.settings
+        if convergence.enough(functionals, pause.is_equation):
+            return Decision(enough=True)
+        if not self.finds_length or stats.gradients is None or stats.divergent is None:
+            return Decision()
+        spent = stats.gradients.mean(axis=0)
+        at_first, now = spent[: s.correction_every].mean(), spent[-s.draws_round :].mean()
+        left = (self.num_steps - self.num_warmup) * at_first - spent.sum()
+        over = bool(now > s.corrected_cost * at_first and left <= 0)
+        draws = pause.done - self.num_warmup
+        if over or draws % s.correction_every or not np.all(np.isfinite(functionals)):
+            return Decision(enough=over)
+        recent = slice(-s.correction_every, None)
+        diverged = stats.divergent[:, recent]
+        too_many = diverged.sum() > max(s.most_divergent * diverged.size, s.fewest_divergent)
+        shorter = s.step_shortening if too_many else 1.0
+        factor = np.sqrt(convergence.shortfall(functionals[:, recent], pause.is_equation))
+        longer = (factor if factor > s.far_too_short else 1.0) / shorter
+        longer = min(longer, s.most_grown * at_first / now, left / (s.draws_round * now))
+        return Decision(Adjustment(float(longer), None, shorter) if longer > 1.0 else None)
+
+
+def _step_sizes(stats: SamplerStats) -> np.ndarray:
+    assert stats.step_size is not None
+    return stats.step_size
+
+
+def _geometric_mean(step_sizes: np.ndarray) -> float:
+    """Over all chains in the second half of a round, (chains, steps)."""
+    return float(np.exp(_logs(step_sizes)[:, step_sizes.shape[1] // 2 :].mean()))
+
+
+def _logs(step_sizes: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(step_sizes, np.finfo(float).tiny))
