@@ -111,7 +111,7 @@ def test_a_run_stopped_again_and_again(tmp_path, monkeypatch, blocks_of):
     blocks_of(100)
     expected = run(problem, method)
     kills = 0
-    while killed_after(monkeypatch, problem, method, tmp_path, 5):
+    while killed_after(monkeypatch, problem, method, tmp_path, 7):
         kills += 1
         assert kills < 200
     assert kills >= 3  # at least 350 steps in blocks of 100, of two chains, with two files each

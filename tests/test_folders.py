@@ -41,7 +41,9 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path, monkeypatch):
         patched.setattr(disk, "write_file", write)
         with pytest.raises(Killed):
             infer(problem, folder)
-    with pytest.raises(bp.InputError, match=r"has not ended; call bp\.infer\(\.\.\., out=\) again"):
+    with pytest.raises(
+        bp.InputError, match=r"is unfinished and has no draws yet; call bp\.infer\(\.\.\., out=\) again"
+    ):
         bp.load(folder)
     result = infer(problem, folder)
     np.testing.assert_array_equal(result.z, expected.z)
@@ -223,3 +225,49 @@ def test_a_folder_that_cannot_be_locked_is_a_sentence(tmp_path):
     (tmp_path / "run" / "lock").mkdir(parents=True)
     with pytest.raises(bp.InputError, match="cannot be written: Is a directory"):
         infer(make_problem(hidden=(4,)), tmp_path / "run")
+
+
+# --- runs that are not finished can be opened ---
+
+
+@pytest.fixture
+def stopped(tmp_path, blocks_of):
+    """A run that was stopped among its draws."""
+    blocks_of(5)
+
+    def stop(progress):
+        if min(chain.done for chain in progress.chains) >= 40 + 12:
+            raise KeyboardInterrupt
+
+    problem, method = make_problem(hidden=(4,)), bp.HMC(num_warmup=40, num_draws=60, num_leapfrog=4)
+    result = bp.infer(problem, method, seed=2, chains=2, progress=stop, out=tmp_path / "run")
+    assert result.interrupted
+    return tmp_path / "run", problem, method, result
+
+
+def test_an_unfinished_run_can_be_opened(stopped):
+    folder, problem, method, result = stopped
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "draws.npy"}
+    (folder / "draws.npy").unlink()
+    with pytest.warns(bp.BpinnWarning, match=r"is unfinished: \d+ draws of each chain so far; call bp\.infer"):
+        opened = bp.load(folder)
+    np.testing.assert_array_equal(opened.z, result.z)
+    np.testing.assert_array_equal(opened.functionals, result.functionals)
+    np.testing.assert_array_equal(opened.stats.log_density, result.stats.log_density)
+    assert opened.interrupted
+    assert opened.method == method
+    assert opened.seed == 2
+    assert "stopped early" in str(opened.summary())
+    np.testing.assert_array_equal(opened.predict("u", {"x": [0.3]}).mean, result.predict("u", {"x": [0.3]}).mean)
+    # nothing in the folder has changed, and the run goes on as if it had not been opened
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    whole = bp.infer(problem, method, seed=2, chains=2, progress=False)
+    np.testing.assert_array_equal(bp.infer(problem, method, seed=2, chains=2, progress=False, out=folder).z, whole.z)
+    np.testing.assert_array_equal(bp.load(folder).z, whole.z)
+
+
+def test_an_unfinished_run_with_a_damaged_block_is_not_opened(stopped):
+    folder = stopped[0]
+    cut(sorted((folder / "stage-0" / "chain-1").glob("0*.npz"))[2])
+    with pytest.raises(bp.InputError, match="the file is damaged"):
+        bp.load(folder)

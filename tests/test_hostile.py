@@ -108,7 +108,7 @@ LATER = [
     lambda about, arrays: arrays.pop("stats/log_density"),
     set_array("stats/log_density", np.array([["low"] * 4])),
     set_array("stats/log_density", np.zeros((1, 3))),
-    set_array("stats/acceptance", np.ones((1, 4))),
+    set_array("stats/acceptance", np.ones((1, 3))),
     set_array("history/elbo", np.zeros(4)),
     set_array("functionals", np.array([[["low"] * 12] * 4])),
 ]

@@ -19,14 +19,14 @@ import typer
 
 import bpinn as bp
 from bpinn.engine import Progress, available_cores
-from bpinn.errors import DamagedError, InputError
+from bpinn.errors import InputError
 from bpinn.inference import memory_of
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import write_file
-from bpinn.run_folder.manifest import has_begun, versions
+from bpinn.run_folder.manifest import versions
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, DISTRUST, STOPPED = 2, 3, 130
@@ -176,16 +176,6 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped or killed; the draws are those of a run that never was."""
     found = runs.open_run(folder)
-    if found.is_done:
-        try:
-            result = found.load()
-        except DamagedError as error:
-            if not has_begun(found.folder):
-                raise
-            print(f"bpinn: {error}", file=sys.stderr)
-        else:
-            _tell(result, found, as_json)
-            return
     _go(found, cores, quiet, as_json, no_report)
 
 
@@ -195,36 +185,42 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the report of a run anew: report.html, with figures and tables beside it."""
-    page = runs.open_run(folder).report()
+    found = runs.open_run(folder)
+    page = found.report(found.load(_warn))
     print(json.dumps({"report": str(page)}) if as_json else page)
 
 
-def _go(started: runs.Run, cores: int | None, quiet: bool, as_json: bool, no_report: bool) -> None:
+def _warn(message: str) -> None:
+    print(f"bpinn: {message}", file=sys.stderr)
+
+
+def _go(started: runs.FileRun, cores: int | None, quiet: bool, as_json: bool, no_report: bool) -> None:
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
-    result = started.go(report, lambda message: print(f"bpinn: {message}", file=sys.stderr), cores)
+    has_report = started.is_done and started.page.exists()
+    result = started.go(report, _warn, cores)
     if result.interrupted:
         print(f"bpinn: stopped; go on with: bpinn resume {started.folder}", file=sys.stderr)
-    elif not no_report:
+    elif not (no_report or has_report):
         started.report(result)
     _tell(result, started, as_json)
     if result.interrupted:
         raise typer.Exit(STOPPED)
 
 
-def _tell(result: Result, started: runs.Run, as_json: bool) -> None:
+def _tell(result: Result, started: runs.FileRun, as_json: bool) -> None:
     health = result.diagnose()
     if as_json:
         print(json.dumps(_as_json(result, started)))
     else:
         print(result.summary())
-        page = started.folder / "report.html"
+        page = started.page
         if not result.interrupted:
             print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")
     if health.verdict == "bad" and not result.interrupted:
         raise typer.Exit(DISTRUST)
 
 
-def _as_json(result: Result, started: runs.Run) -> dict[str, Any]:
+def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
     health, table = result.diagnose(), result.summary().table
     numbers = {
         name: {column: float(v) if np.isfinite(v) else None for column, v in row.items()}
@@ -249,7 +245,7 @@ def compare(
 ) -> None:
     """Put the unknowns of several runs side by side."""
     found = [runs.open_run(folder) for folder in folders]
-    rows = [_as_json(one.load(), one) for one in found]
+    rows = [_as_json(one.load(_warn), one) for one in found]
     if as_json:
         print(json.dumps(rows))
         return

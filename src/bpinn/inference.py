@@ -13,7 +13,7 @@ from jax.errors import JaxRuntimeError
 from bpinn import engine
 from bpinn.checks import is_whole
 from bpinn.engine import interrupts
-from bpinn.errors import DamagedError, InputError
+from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
 from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
@@ -21,9 +21,10 @@ from bpinn.progress import Display
 from bpinn.result import Result
 from bpinn.run_folder.chains import Checkpoint
 from bpinn.run_folder.files import only_one
-from bpinn.run_folder.manifest import RESULT, claim, has_begun, versions
+from bpinn.run_folder.manifest import RESULT, claim, versions
+from bpinn.run_folder.results import finished
 from bpinn.run_output import SamplerStats
-from bpinn.storage import load, save
+from bpinn.storage import save
 
 GIB = 2**30
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
@@ -104,16 +105,10 @@ def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[st
         def warn(message: str) -> None:
             print(f"infer: {message}", file=sys.stderr)
 
-        if (folder / RESULT).is_file():
-            try:
-                result = load(folder / RESULT)
-            except DamagedError as error:
-                if not has_begun(folder):
-                    raise
-                warn(f"{error}; it is made again from the blocks of draws")
-            else:
-                result.problem = problem  # whose equations can be evaluated
-                return result
+        result = finished(folder, {}, warn)
+        if result is not None:
+            result.problem = problem  # whose equations can be evaluated
+            return result
         result = draw(problem, method, **settings, checkpoint=Checkpoint(folder, warn))
         if not result.interrupted:
             save(result, folder / RESULT, draws_beside=True)

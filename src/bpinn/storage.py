@@ -157,6 +157,24 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
+def save_problem(problem: Problem, path: Path) -> None:
+    """Write a problem with its data, equations as text."""
+    arrays: dict[str, np.ndarray] = {}
+    about = {"format": FORMAT, "problem": describe_problem(problem, arrays)}
+    write_file(path, {**arrays, "about": np.array(json.dumps(about))})
+
+
+def load_problem(path: Path, functions: Mapping[str, Callable[..., Any]]) -> Problem:
+    """Read what `save_problem` wrote."""
+    arrays = read_arrays(path)
+    try:
+        return _rebuild_problem(json.loads(str(arrays["about"]))["problem"], arrays, functions)
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
+
+
 # --- the problem in words ---
 
 

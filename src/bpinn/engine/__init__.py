@@ -14,14 +14,19 @@ from bpinn.convergence import statistics
 from bpinn.engine import interrupts
 from bpinn.engine.advance import COMPILER_OPTIONS as COMPILER_OPTIONS
 from bpinn.engine.advance import Program
+from bpinn.engine.gather import Draws as Draws
+from bpinn.engine.gather import complete, draws_of, history_of
 from bpinn.engine.records import joined
 from bpinn.engine.scheduler import Scheduler, Threads
 from bpinn.engine.scheduler import available_cores as available_cores
-from bpinn.engine.stage_run import Draws as Draws
 from bpinn.engine.stage_run import Progress as Progress
 from bpinn.engine.stage_run import StageRun
+from bpinn.engine.store import Chain
 from bpinn.methods import Method
+from bpinn.monitor import Monitor
+from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
+from bpinn.problem import Problem
 from bpinn.run_folder.chains import Checkpoint
 
 
@@ -94,34 +99,31 @@ def _run(
             seconds["warm-up"] = state.warmed - started
             started = state.warmed
         seconds[stage.name] = time.perf_counter() - started
-        if stopped and (state.complete() == 0 if last else not stage.may_stop):
+        if stopped and (complete(state.chains) == 0 if last else not stage.may_stop):
             raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
         interrupted |= stopped
         positions = [stage.position(chain.state) for chain in state.chains]
         if stage.has_history:
-            history = joined(history, state.history())
+            history = joined(history, history_of(state.chains))
     draws = state.gather()
     draws.history, draws.seconds, draws.interrupted = history, seconds, interrupted or interrupts.was_noted()
     return draws
 
 
-def stored(posterior: Posterior, method: Method, *, seed: int, chains: int, checkpoint: Checkpoint) -> Draws | None:
+def stored(problem: Problem, method: Method, chains: int, checkpoint: Checkpoint, dtype: np.dtype) -> Draws | None:
     """The draws of an unfinished run that every chain has on disk; None if there are none yet. Nothing is run."""
-    positions: list[Any] = [None] * chains
+    dim, functionals = Parameters(problem).dim, len(Monitor(problem).names)
     history: dict[str, np.ndarray] = {}
     stages = method.stages()
     for number, stage in enumerate(stages):
-        last = number == len(stages) - 1
-        program = Program(posterior, method, number, seed)
-        state = StageRun(program, positions, method.kept if last else 0, Threads(1), lambda _: None)
-        state.restore(checkpoint)
-        if any(chain.state is None for chain in state.chains) or not (last or all(c.finished for c in state.chains)):
-            return None
-        positions = [stage.position(chain.state) for chain in state.chains]
+        keep = method.kept if number == len(stages) - 1 else 0
+        found = [Chain(i, stage, keep, checkpoint.chain(number, i)) for i in range(chains)]
+        for chain in found:
+            chain.read(dim, functionals)
         if stage.has_history:
-            history = joined(history, state.history())
-    if not state.complete():
+            history = joined(history, history_of(found))
+    if not complete(found):
         return None
-    draws = state.gather()
+    draws = draws_of(found, len(stages) - 1, dim, dtype, checkpoint)
     draws.history, draws.interrupted = history, True
     return draws

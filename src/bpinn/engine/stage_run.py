@@ -12,7 +12,8 @@ import numpy as np
 
 from bpinn.engine import interrupts
 from bpinn.engine.advance import BLOCK_STEPS, Block, Program, Request
-from bpinn.engine.records import between, concatenated, side_by_side
+from bpinn.engine.gather import Draws, draws_of, functionals_of
+from bpinn.engine.records import between
 from bpinn.engine.scheduler import Scheduler
 from bpinn.engine.store import REMOVE, Chain
 from bpinn.errors import DamagedError, InputError
@@ -39,22 +40,6 @@ class Progress:
     @property
     def stage(self) -> str:
         return self.running.name
-
-
-@dataclass
-class Draws:
-    """What came out of the engine: rectangular arrays (chains, draws, ...).
-
-    ``history`` has what fits recorded of their steps, (chains, records), NaN where a chain ended
-    before the others.
-    """
-
-    z: np.ndarray
-    functionals: np.ndarray
-    stats: SamplerStats
-    history: dict[str, np.ndarray] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    interrupted: bool = False
 
 
 class StageRun:
@@ -183,42 +168,10 @@ class StageRun:
 
     # --- what came of it ---
 
-    def complete(self) -> int:
-        """Draws that every chain has."""
-        return max(0, min(chain.done for chain in self.chains) - self.stage.num_warmup)
-
     def functionals(self) -> np.ndarray | None:
-        """Monitored quantities of the draws that every chain has, (chains, draws, functionals)."""
-        parts = [[np.asarray(r.functionals) for r in list(chain.records)] for chain in self.chains]
-        if not all(parts):
-            return None
-        rows = [np.concatenate(p) for p in parts]
-        shortest = min(len(row) for row in rows)
-        return np.stack([row[:shortest] for row in rows])
+        """Monitored quantities of the draws that every chain has."""
+        return functionals_of(self.chains)
 
     def gather(self) -> Draws:
-        """As many draws as every chain has, as rectangular arrays: the first ones, or with ``keep`` the last."""
-        dim, keep = self.program.model.dim, self.chains[0].keep
-        if not all(chain.records for chain in self.chains):
-            return Draws(np.zeros((len(self.chains), 0, dim)), np.zeros(0), SamplerStats())
-        rows = [concatenated(list(chain.records)) for chain in self.chains]
-        count = min(len(row.functionals) for row in rows)
-        if keep is not None:
-            count = min(count, keep)
-        chosen = slice(0, count) if keep is None else slice(-count, None)
-        record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
-        z = record.z
-        if self.checkpoint is not None:
-            ends = [self.stage.num_warmup + count if keep is None else chain.done for chain in self.chains]
-            spans = [(end - count, end) for end in ends]
-            z = self.checkpoint.collect(self.program.number, spans, dim, np.dtype(jnp.result_type(float)))
-        stats = SamplerStats(record.stats)
-        if self.stage.most_restarts:
-            restarts = np.array([[chain.restarts] for chain in self.chains], np.int8)
-            stats["restarts"] = np.repeat(restarts, count, axis=1)
-        return Draws(z, record.functionals, stats)
-
-    def history(self) -> dict[str, np.ndarray]:
-        """What the steps before the draws recorded, (chains, records), and the number of the step of each record."""
-        rows = [concatenated(chain.before) for chain in self.chains if chain.before]
-        return side_by_side(rows) if rows else {}
+        dtype = np.dtype(jnp.result_type(float))
+        return draws_of(self.chains, self.program.number, self.program.model.dim, dtype, self.checkpoint)

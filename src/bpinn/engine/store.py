@@ -65,10 +65,9 @@ class Chain:
 
     def restore(self, like: Any, dim: int, functionals: int) -> None:
         """Read what is in its folder; a state there must be like the one given. `DamagedError` if a file is damaged."""
+        leaves = self.read(dim, functionals)
         assert self.folder is not None
-        done, leaves, blocks = self.folder.read()
-        self.begin(self.folder.restarts)
-        if not done:
+        if leaves is None:
             self.folder.clear()  # blocks without a state, of a chain that was being forgotten
             return
         shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(like)]
@@ -77,14 +76,21 @@ class Chain:
                 f"{self.folder.folder}: its state is not one that this version and precision make; resume with those "
                 f"that the run was started with, or {REMOVE}"
             )
+        self.state = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
+        self.finished = self.done >= self.stage.num_steps or self.stage.finished(self.state)
+
+    def read(self, dim: int, functionals: int) -> list[np.ndarray] | None:
+        """Hold the records in its folder; the leaves of its state, or None if there is none."""
+        assert self.folder is not None
+        done, leaves, blocks = self.folder.read()
+        self.begin(self.folder.restarts)
         for first, arrays in blocks:
             count, record = int(arrays["count"]), record_of(arrays)
             rows = {"z": (count, dim), "functionals": (count, functionals)}
             if any(arrays[name].shape != shape for name, shape in rows.items() if name in arrays):
                 raise InputError(f"{self.folder.folder}: its block from step {first} is not this run's; {REMOVE}")
             self._hold(record, first + count)
-        self.state = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
-        self.finished = done >= self.stage.num_steps or self.stage.finished(self.state)
+        return leaves if done else None
 
     def _hold(self, record: Record, done: int) -> None:
         """Take a block's records into memory, whether new or from disk."""

@@ -38,6 +38,8 @@ def library() -> ctypes.CDLL | None:
     """The compiled kernel, registered with JAX; None where it cannot be had."""
     if os.environ.get("BPINN_NATIVE", "1") == "0" or jax.default_backend() != "cpu":
         return None
+    if platform.system() == "Windows":
+        return None
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or platform.machine().lower() not in ("x86_64", "amd64"):
         return None

@@ -19,8 +19,8 @@ from bpinn.errors import DamagedError, InputError
 DRAWS, LOCK = "draws.npy", "lock"
 # Files that a process leaves which is killed while it writes them, of those that are written by who holds the folder.
 UNFINISHED = (
-    ".manifest.json.*.part", ".result.npz.*.part", ".draws.npy.*.part", ".simulation-*.npz.*.part",
-    "stage-*/chain-*/.*.part",
+    ".manifest.json.*.part", ".problem.npz.*.part", ".result.npz.*.part", ".draws.npy.*.part",
+    ".simulation-*.npz.*.part", "stage-*/chain-*/.*.part",
 )  # fmt: skip
 # Whatever reading a file that is damaged, or meant to do harm, may end in.
 UNREADABLE = (

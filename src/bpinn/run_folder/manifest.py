@@ -15,10 +15,10 @@ from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.problem import Problem
 from bpinn.run_folder.files import LOCK, UNFINISHED, only_one, write_file
-from bpinn.storage import describe_problem, describe_settings
+from bpinn.storage import describe_problem, describe_settings, rebuild_settings, save_problem
 
 FORMAT, READABLE = 2, (1, 2)  # what is written, and what is read; 1 is of version 0.1
-MANIFEST, RESULT = "manifest.json", "result.npz"
+MANIFEST, RESULT, PROBLEM = "manifest.json", "result.npz", "problem.npz"
 
 
 def versions() -> dict[str, str]:
@@ -71,6 +71,7 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
             raise InputError(f"{where}: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
         with only_one(folder):
             if not (folder / MANIFEST).is_file():  # another process may have been quicker
+                save_problem(problem, folder / PROBLEM)  # so that it can be opened before it has ended
                 write_manifest(folder, {"inference": wanted})
     manifest = read_manifest(folder)
     there = manifest.get("inference")
@@ -78,12 +79,22 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         wanted["problem"] = _fingerprint(problem, 1)
     if there is None:
         raise InputError(f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
+    if _is_same_method(there.get("method"), method):
+        wanted["method"] = there["method"]
     differ = [name for name in wanted if there.get(name) != wanted[name]]
     if differ:
         raise InputError(
             f"{where}: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
             "give another folder, or remove it"
         )
+
+
+def _is_same_method(described: Any, method: Method) -> bool:
+    """Whether a description is of these settings; one that lacks a setting, of an older version, has its default."""
+    try:
+        return rebuild_settings(described, {}, Method.registry) == method
+    except (InputError, AttributeError, LookupError, TypeError, ValueError):
+        return False
 
 
 def has_begun(folder: Path) -> bool:
@@ -93,7 +104,9 @@ def has_begun(folder: Path) -> bool:
 
 def is_free(folder: Path) -> bool:
     """Whether nothing is in it but what a process leaves that is killed before it has begun."""
-    return folder.is_dir() and all(p.name == LOCK or p.match(UNFINISHED[0]) for p in folder.iterdir())
+    return folder.is_dir() and all(
+        p.name in (LOCK, PROBLEM) or any(p.match(pattern) for pattern in UNFINISHED[:2]) for p in folder.iterdir()
+    )
 
 
 def _fingerprint(problem: Problem, format_: int = FORMAT) -> str:

@@ -12,14 +12,17 @@ import contextlib
 import datetime
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
 from bpinn import storage
 from bpinn.engine import Progress
-from bpinn.errors import DamagedError, InputError
+from bpinn.errors import BpinnWarning, InputError
 from bpinn.inference import draw
 from bpinn.measurements import label
 from bpinn.problem_file import ProblemFile, read_problem
@@ -27,6 +30,7 @@ from bpinn.result import Result
 from bpinn.run_folder.chains import Checkpoint
 from bpinn.run_folder.files import only_one
 from bpinn.run_folder.manifest import MANIFEST, RESULT, has_begun, read_manifest, versions, write_manifest
+from bpinn.run_folder.results import finished, opened, opened_from_python
 
 LOG, PROBLEM = "log.txt", "problem"
 
@@ -35,20 +39,9 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@contextlib.contextmanager
-def _mendable(folder: Path, how: str) -> Iterator[None]:
-    """Say of a damaged result how to have it again, where the draws are there."""
-    try:
-        yield
-    except DamagedError as error:
-        if not has_begun(folder):
-            raise
-        raise DamagedError(f"{error}; {how}, which makes it again from the blocks of draws") from None
-
-
 @dataclass(frozen=True)
-class Run:
-    """A run in a folder."""
+class FileRun:
+    """A run of a problem file, in its folder."""
 
     folder: Path
     problem_file: ProblemFile
@@ -58,32 +51,43 @@ class Run:
     def is_done(self) -> bool:
         return (self.folder / RESULT).exists()
 
+    @property
+    def page(self) -> Path:
+        return self.folder / "report.html"
+
     def log(self, message: str) -> None:
         now = datetime.datetime.now().isoformat(timespec="seconds")
         with contextlib.suppress(OSError), (self.folder / LOG).open("a") as file:  # a full disk is said elsewhere
             file.write(f"{now} {message}\n")
 
-    def load(self) -> Result:
-        """The result, with the equations of the problem file, so that everything can be asked of it."""
-        if not self.is_done:
-            raise InputError(f"{self.folder}: the run has not ended; go on with `bpinn resume {self.folder}`")
-        functions = {name: formula.function(name) for name, formula in self.problem_file.equations.items()}
-        with _mendable(self.folder, f"call `bpinn resume {self.folder}`"):
-            result = storage.load(self.folder / RESULT, functions)
-        result.problem = self.problem_file.problem
+    def load(self, warn: Callable[[str], None] = lambda message: None) -> Result:
+        """The result, with the equations of the problem file; of an unfinished run the draws so far, which is said."""
+        file = self.problem_file
+        functions = {name: formula.function(name) for name, formula in file.equations.items()}
+        result = opened(
+            self.folder, file.problem, file.method, seed=file.seed, chains=file.chains or file.method.chains,
+            resume=f"call `bpinn resume {self.folder}`", functions=functions, warn=warn,
+            dtype=jnp.result_type(float),
+        )  # fmt: skip
+        result.problem = file.problem
         return result
 
     def go(self, report: Callable[[Progress], None], warn: Callable[[str], None], cores: int | None) -> Result:
         """Run, or go on, to the end; what is done is on disk all the while."""
         with only_one(self.folder):
-            self._check_versions(warn)
-            self.log("taken up" if has_begun(self.folder) else "started")
 
             def say(message: str) -> None:
                 self.log(message)
                 warn(message)
 
             file = self.problem_file
+            functions = {name: formula.function(name) for name, formula in file.equations.items()}
+            result = finished(self.folder, functions, say)
+            if result is not None:
+                result.problem = file.problem
+                return result
+            self._check_versions(warn)
+            self.log("resumed" if has_begun(self.folder) else "started")
             try:
                 result = draw(
                     file.problem, file.method, seed=file.seed, chains=file.chains, cores=cores, report=report,
@@ -114,12 +118,11 @@ class Run:
             found |= dict.fromkeys([name] if name in file.problem.fields else sensors, function)
         return found
 
-    def report(self, result: Result | None = None) -> Path:
-        """Write the report, of the result that is there unless it is given; its path."""
+    def report(self, result: Result) -> Path:
+        """Write the report of its result; the path of the page."""
         from bpinn import report  # here, because importing matplotlib takes a second
 
         file = self.problem_file
-        result = self.load() if result is None else result
         return report.write(
             result, self.folder, title=file.title, formulas=file.equations, truth=self.truth,
             sources=file.origins, load_from=str(self.folder),
@@ -136,7 +139,7 @@ class Run:
 
 def start(
     path: str | Path, out: str | Path | None = None, changes: Sequence[str] = (), *, allow_outside: bool = False
-) -> Run:
+) -> FileRun:
     """Make the folder of a new run: ``out``, or the first of run, run-2, ... beside the problem file."""
     file = read_problem(path, changes, allow_outside=allow_outside)
     folder = _free(file.path.parent) if out is None else Path(out)
@@ -186,7 +189,7 @@ def _inside_name(source: str) -> str:
     return source
 
 
-def open_run(folder: str | Path) -> Run:
+def open_run(folder: str | Path) -> FileRun:
     """A run that was started, its files checked against what they were."""
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
@@ -207,7 +210,7 @@ def open_run(folder: str | Path) -> Run:
         copy = folder / PROBLEM / file
         if not copy.is_file() or _hash(copy) != expected:
             raise InputError(f"{copy}: has changed since the run was started; put it back, or start a new run")
-    return Run(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
+    return FileRun(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
 
 
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Result:
@@ -222,12 +225,13 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     Example:
         ``result = bp.load("demo/run")``
     """
-    if (Path(path) / MANIFEST).is_file():
-        if "inference" not in read_manifest(Path(path)):
-            return open_run(path).load()
-        path = Path(path) / RESULT
-        if not path.is_file():
-            raise InputError(f"load: the run in {path.parent} has not ended; call bp.infer(..., out=) again to go on")
-        with _mendable(path.parent, "call bp.infer(..., out=) again"):
-            return storage.load(path, functions)
-    return storage.load(path, functions)
+    folder = Path(path)
+    if not (folder / MANIFEST).is_file():
+        return storage.load(path, functions)
+
+    def warn(message: str) -> None:
+        warnings.warn(f"load: {message}", BpinnWarning, stacklevel=4)
+
+    if "inference" in read_manifest(folder):
+        return opened_from_python(folder, functions or {}, warn)
+    return open_run(folder).load(warn)

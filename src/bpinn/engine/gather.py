@@ -1,0 +1,71 @@
+"""From the records of chains to rectangular arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import jax
+import numpy as np
+
+from bpinn.engine.records import concatenated, side_by_side
+from bpinn.engine.store import Chain
+from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_output import SamplerStats
+
+
+@dataclass
+class Draws:
+    """What came out of the engine: rectangular arrays (chains, draws, ...).
+
+    ``history`` has what fits recorded of their steps, (chains, records), NaN where a chain ended
+    before the others.
+    """
+
+    z: np.ndarray
+    functionals: np.ndarray
+    stats: SamplerStats
+    history: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def complete(chains: Sequence[Chain]) -> int:
+    """Draws that every chain has."""
+    return max(0, min(chain.done for chain in chains) - chains[0].stage.num_warmup)
+
+
+def functionals_of(chains: Sequence[Chain]) -> np.ndarray | None:
+    """Monitored quantities of the draws that every chain has, (chains, draws, functionals); None if there are none."""
+    parts = [[np.asarray(r.functionals) for r in list(chain.records)] for chain in chains]
+    if not all(parts):
+        return None
+    rows = [np.concatenate(p) for p in parts]
+    shortest = min(len(row) for row in rows)
+    return np.stack([row[:shortest] for row in rows])
+
+
+def draws_of(chains: Sequence[Chain], number: int, dim: int, dtype: np.dtype, checkpoint: Checkpoint | None) -> Draws:
+    """As many draws as every chain of a stage has: the first ones, or with ``keep`` the last."""
+    stage, keep = chains[0].stage, chains[0].keep
+    if not all(chain.records for chain in chains):
+        return Draws(np.zeros((len(chains), 0, dim)), np.zeros(0), SamplerStats())
+    rows = [concatenated(list(chain.records)) for chain in chains]
+    count = min(len(row.functionals) for row in rows)
+    if keep is not None:
+        count = min(count, keep)
+    chosen = slice(0, count) if keep is None else slice(-count, None)
+    record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
+    z = record.z
+    if checkpoint is not None:
+        ends = [stage.num_warmup + count if keep is None else chain.done for chain in chains]
+        z = checkpoint.collect(number, [(end - count, end) for end in ends], dim, dtype)
+    stats = SamplerStats(record.stats)
+    if stage.most_restarts:
+        restarts = np.array([[chain.restarts] for chain in chains], np.int8)
+        stats["restarts"] = np.repeat(restarts, count, axis=1)
+    return Draws(z, record.functionals, stats)
+
+
+def history_of(chains: Sequence[Chain]) -> dict[str, np.ndarray]:
+    """What the steps before the draws recorded, (chains, records), and the number of the step of each record."""
+    rows = [concatenated(chain.before) for chain in chains if chain.before]
+    return side_by_side(rows) if rows else {}
