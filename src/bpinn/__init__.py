@@ -1,14 +1,17 @@
 """Bayesian physics-informed neural networks: differential equations from noisy data, with error bars."""
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bpinn import calibration, likelihoods, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
-from bpinn.fields import MLP, Exponential, KarhunenLoeve, Matern32, Matern52, SquaredExponential
+from bpinn.fields import MLP, Exponential, Field, KarhunenLoeve, Matern32, Matern52, SquaredExponential
 from bpinn.inference import infer
+from bpinn.likelihoods import Likelihood
 from bpinn.measurements import Average, Difference, Integral, Periodic
 from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, Method
+from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
@@ -19,6 +22,7 @@ from bpinn.run_folder.runs import load
 if TYPE_CHECKING:
     from bpinn import plot, report
 
+__version__ = version("bpinn")
 __all__ = [
     "HMC",
     "MLP",
@@ -31,10 +35,12 @@ __all__ = [
     "Difference",
     "Dropout",
     "Exponential",
+    "Field",
     "Flow",
     "InputError",
     "Integral",
     "KarhunenLoeve",
+    "Likelihood",
     "Matern32",
     "Matern52",
     "Method",
@@ -42,9 +48,12 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Problem",
+    "Record",
     "Result",
     "Sensors",
     "SquaredExponential",
+    "Stage",
+    "__version__",
     "calibration",
     "infer",
     "likelihoods",
@@ -64,3 +73,8 @@ def __getattr__(name: str) -> Any:
     if name in ("plot", "report"):
         return import_module(f"bpinn.{name}")
     raise AttributeError(f"module 'bpinn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

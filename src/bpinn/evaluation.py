@@ -142,7 +142,8 @@ class Evaluation:
                 continue
             users, wanted = self._requests[name]
             sizes = [self.tasks[i].count for i in users]
-            found = field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds, native)
+            scales = {scale: unknowns[f"{scale}_{name}"] for scale in field.scale_priors(bounds)}
+            found = field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds, native, scales)
             for i, values in zip(users, found, strict=True):
                 streams[i][name] = values
 

@@ -123,6 +123,7 @@ class Problem:
         self.sensors = dict(sensors or {})
         self.noise_priors: dict[str, dist.Distribution] = {}
         self.readings = tuple(self._read(name, s) for name, s in self.sensors.items())
+        self.scale_priors = self._scales()
 
     def __repr__(self) -> str:
         sensors = ", ".join(f"{r.name} ({len(r.values)})" for r in self.readings)
@@ -133,8 +134,21 @@ class Problem:
 
     @property
     def scalars(self) -> dict[str, dist.Distribution]:
-        """Everything that is inferred and is not a field, with its prior: unknowns, then noises."""
-        return {**self.unknowns, **self.noise_priors}
+        """Everything that is inferred and is not a field, with its prior: unknowns, noises, then scales of fields."""
+        return {**self.unknowns, **self.noise_priors, **self.scale_priors}
+
+    def _scales(self) -> dict[str, dist.Distribution]:
+        found: dict[str, dist.Distribution] = {}
+        for name, surrogate in self.fields.items():
+            for scale, prior in surrogate.scale_priors(self.bounds(name)).items():
+                called = f"{scale}_{name}"
+                check_prior(prior, f"field {name!r}: scale {scale!r}")
+                if called in (*self.unknowns, *self.noise_priors, *self.fields, *self.domain):
+                    raise InputError(
+                        f"field {name!r}: its inferred {scale} is called {called!r}, which is taken; rename"
+                    )
+                found[called] = prior
+        return found
 
     def inputs(self, name: str) -> tuple[str, ...]:
         """The coordinates that a field depends on."""

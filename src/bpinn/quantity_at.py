@@ -141,7 +141,7 @@ def _evaluate(stacked: Stacked, z: Array, prepared: Any) -> Array:
 
 def bytes_of_a_point(problem: Problem) -> int:
     """About what the widest layer takes at one point for one draw, with a few derivatives."""
-    width = max((max(f.hidden, default=1) for f in problem.fields.values() if hasattr(f, "hidden")), default=1)
+    width = max((field.width for field in problem.fields.values()), default=1)
     return 4 * width * jnp.dtype(jnp.result_type(float)).itemsize
 
 

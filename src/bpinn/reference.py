@@ -180,6 +180,9 @@ def _check(problem: Problem, where: str) -> None:
     for name, field in problem.fields.items():
         if field.positive:
             raise InputError(f"{where}: field {name!r} is positive, so its posterior is not Gaussian; use bp.infer")
+    if problem.scale_priors:
+        name = next(iter(problem.scale_priors))
+        raise InputError(f"{where}: the scale {name!r} is inferred, so the posterior is not Gaussian; use bp.infer")
     for readings in problem.readings:
         if readings.noise is None or not isinstance(readings.likelihood, Normal):
             raise InputError(

@@ -5,11 +5,12 @@ classes with `register` when it is imported; bpinn imports it by itself if it de
 ``bpinn``.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any, TypeVar
 
-from bpinn.errors import InputError
+from bpinn.errors import BpinnWarning, InputError
 
 GROUP = "bpinn"  # of entry points
 Class = TypeVar("Class", bound=type)
@@ -62,7 +63,15 @@ class Registry:
         if not Registry._asked:
             Registry._asked = True
             for entry in metadata.entry_points(group=GROUP):
-                entry.load()
+                try:
+                    entry.load()
+                except Exception as error:  # whatever another package does wrong is not ours to fail with
+                    warnings.warn(
+                        f"the package behind the entry point {entry.name!r} cannot be imported "
+                        f"({type(error).__name__}: {error}); what it adds is not known",
+                        BpinnWarning,
+                        stacklevel=2,
+                    )
 
 
 def register(name: str) -> Callable[[Class], Class]:

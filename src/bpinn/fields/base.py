@@ -1,13 +1,14 @@
 """What every surrogate of a field offers to the posterior."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import Array
 
 from bpinn.errors import InputError
@@ -18,20 +19,42 @@ Bounds = tuple[tuple[float, float], ...]
 Request = tuple[MultiIndex, ...]
 
 
+Streams = dict[MultiIndex, Array]  # derivatives by how often in each input: (0, 2) is the second in the second input
+
+
 class Wanted(NamedTuple):
-    """The derivatives and the number of points of each group; ``native`` allows the compiled kernel."""
+    """What to evaluate: the derivatives and the number of points of each group.
+
+    ``scales`` are the values of the field's inferred scales by name; ``native`` allows the compiled kernel.
+    """
 
     requests: tuple[Request, ...]
     sizes: tuple[int, ...]
     bounds: Bounds
     native: bool
+    scales: Mapping[str, Array]
+
+
+class Features(NamedTuple):
+    """The field before its link as a linear function: ``columns @ theta[linear] + offset``, for each group.
+
+    ``columns`` has arrays (n, parameters) for each derivative, ``offset`` arrays (n,).
+    """
+
+    columns: list[Streams]
+    offset: list[Streams]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field(ABC):
     """The prior of one unknown function, and how to evaluate it with its derivatives.
 
-    Parameters of a field are one vector ``theta`` with independent zero-mean normal priors.
+    Parameters of a field are one vector ``theta`` with independent zero-mean normal priors. A subclass is a frozen
+    dataclass, hashable, and implements `size`, `prior_sd`, `unflatten`, `prepare` and `raw`. If the field is linear in
+    some of its parameters it also says which (`linear`) and with which factors (`features`). Scales that are inferred,
+    such as a length, are named with their priors (`scale_priors`); ``theta`` stays standardised, and `raw` applies
+    them.
+
     ``inputs`` names the coordinates the field depends on (all of the domain's if not given);
     ``positive=True`` passes it through a softplus.
     """
@@ -39,6 +62,9 @@ class Field(ABC):
     registry: ClassVar[Registry] = Registry("field")
     inputs: tuple[str, ...] | None = None
     positive: bool = False
+
+    def __post_init__(self) -> None:
+        self._normalise_inputs()
 
     def _normalise_inputs(self) -> None:
         """``inputs`` as a tuple, also when a single name was given."""
@@ -74,8 +100,31 @@ class Field(ABC):
         """
 
     @abstractmethod
-    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
+    def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
         """The field before its link: for each group, each wanted derivative as an (n,) array."""
+
+    # --- what a field may have ---
+
+    def scale_priors(self, bounds: Bounds) -> Mapping[str, dist.Distribution]:
+        """Priors of scales that are inferred along with the field, by name; results call them ``NAME_FIELD``."""
+        return {}
+
+    def linear(self, bounds: Bounds) -> slice:
+        """The part of ``theta`` in which the field before its link is linear; empty if there is none."""
+        return slice(0, 0)
+
+    def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
+        """The factors of the linear parameters, which do not depend on them, and what is added."""
+        raise NotImplementedError(f"{type(self).__name__} has no linear parameters")
+
+    @property
+    def width(self) -> int:
+        """About how many numbers are held for each point when it is evaluated, so that memory can be planned."""
+        return 1
+
+    def describe(self) -> str:
+        """In words, for reports."""
+        return type(self).__name__
 
     def needed(self, requests: Sequence[Request]) -> tuple[Request, ...]:
         """What must be evaluated before the link in order to give the requests after it."""
@@ -89,12 +138,13 @@ class Field(ABC):
         sizes: Sequence[int],
         bounds: Bounds,
         native: bool = False,
-    ) -> list[dict[MultiIndex, Array]]:
+        scales: Mapping[str, Array] | None = None,
+    ) -> list[Streams]:
         """For each group of points, each wanted derivative as an (n,) array.
 
         ``native`` allows the compiled kernel, if there is one; it has a gradient by ``theta`` and no other derivatives.
         """
-        raw = self._raw(theta, prepared, Wanted(self.needed(requests), tuple(sizes), bounds, native))
+        raw = self.raw(theta, prepared, Wanted(self.needed(requests), tuple(sizes), bounds, native, scales or {}))
         if not self.positive:
             return raw
         linked = []

@@ -13,7 +13,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
-from bpinn.fields.base import Bounds, Field, Request, Wanted
+from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.fields.kernels import Eigenpairs, Kernel, eigenpairs
 from bpinn.registry import register
 
@@ -112,10 +112,26 @@ class KarhunenLoeve(Field):
             "mean": jnp.asarray(np.concatenate(means), dtype=float),
         }
 
-    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
-        rows = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
-        streams = iter(jax.lax.split(prepared["basis"] @ theta + prepared["mean"], rows))
+    def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
+        return self._cut(prepared["basis"] @ theta + prepared["mean"], wanted)
+
+    def linear(self, bounds: Bounds) -> slice:
+        """All coefficients."""
+        return slice(0, self.terms)
+
+    def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
+        return Features(self._cut(prepared["basis"], wanted), self._cut(prepared["mean"], wanted))
+
+    def _cut(self, rows: Array, wanted: Wanted) -> list[Streams]:
+        """Rows of all groups and derivatives, cut into those of each."""
+        sizes = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
+        streams = iter(jax.lax.split(rows, sizes))
         return [{index: next(streams) for index in indices} for indices in wanted.requests]
+
+    def describe(self) -> str:
+        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
+        names = " and ".join(dict.fromkeys(getattr(k, "__name__", type(k).__name__) for k in kernels))
+        return f"Karhunen-Loève expansion, {self.terms} terms, {names} kernel"
 
 
 def _pairs(interval: Any) -> tuple[tuple[float, float], ...]:

@@ -13,7 +13,7 @@ from jax import Array
 
 from bpinn.errors import InputError
 from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
-from bpinn.fields.base import Bounds, Field, Request, Wanted
+from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.native import streams, usable
 from bpinn.registry import register
 
@@ -122,20 +122,53 @@ class MLP(Field):
             stacked = 2.0 * (stacked - low) / (high - low) - 1.0
         return jnp.asarray(stacked, dtype=float)
 
-    def _raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[dict[MultiIndex, Array]]:
+    def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
         plan, bounds = _plan(wanted.requests, wanted.sizes), wanted.bounds
         if wanted.native and self._is_native(plan, len(bounds)):
             results = self._propagate_natively(theta, prepared, plan)
         else:
             results = self._propagate(self.unflatten(theta, bounds), prepared, plan)
+        return self._unscaled(results, bounds)
+
+    def _unscaled(self, results: list[Streams], bounds: Bounds) -> list[Streams]:
+        """Derivatives by the inputs, where those by the scaled inputs are given."""
         if not self.scale_inputs:
             return results
         slope = [2.0 / (high - low) for low, high in bounds]
-        chain = [
+        return [
             {index: stream * float(np.prod(np.power(slope, index))) for index, stream in group.items()}
             for group in results
         ]
-        return chain
+
+    def linear(self, bounds: Bounds) -> slice:
+        """The weights and the bias of the output layer."""
+        size, (m, n) = self.size(bounds), self._shapes(bounds)[-1]
+        return slice(size - m * n - n, size)
+
+    def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
+        """The last hidden layer with its derivatives, and a column for the bias."""
+        plan, bounds = _plan(wanted.requests, wanted.sizes), wanted.bounds
+        values, composed = self._last_hidden(self.unflatten(theta, bounds), prepared, plan)
+        parts = jax.lax.split(values, [group.count for group in plan.groups])
+        zero = (0,) * len(bounds)
+        streams = []
+        for part, inner in zip(parts, composed, strict=True):
+            one, nothing = jnp.ones((len(part), 1), part.dtype), jnp.zeros((len(part), 1), part.dtype)
+            rows = {index: jnp.broadcast_to(row, part.shape) for index, row in inner.items()}
+            streams.append({zero: jnp.append(part, one, 1)} | {i: jnp.append(r, nothing, 1) for i, r in rows.items()})
+        columns = self._unscaled(plan.share_out(streams, values.dtype, values.shape[1] + 1), bounds)
+        offset = [{index: jnp.zeros(len(c), c.dtype) for index, c in group.items()} for group in columns]
+        return Features(columns, offset)
+
+    @property
+    def width(self) -> int:
+        return max(self.hidden, default=1)
+
+    def describe(self) -> str:
+        layers = " and ".join(str(width) for width in self.hidden)
+        hidden = f"hidden layer{'s' if len(self.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
+        activation = self.activation if isinstance(self.activation, str) else "own activation"
+        return f"Bayesian neural network, {hidden}, {activation}"
 
     def _is_native(self, plan: "_Plan", inputs: int) -> bool:
         """Whether the compiled kernel has what is wanted: tanh, and derivatives up to the second."""
@@ -144,7 +177,7 @@ class MLP(Field):
         seconds = max((len(group.carried) for group in plan.groups), default=0)
         return usable(inputs, self.hidden, seconds, len(plan.groups))
 
-    def _propagate_natively(self, theta: Array, x: Array, plan: "_Plan") -> list[dict[MultiIndex, Array]]:
+    def _propagate_natively(self, theta: Array, x: Array, plan: "_Plan") -> list[Streams]:
         inputs = x.shape[1]
         carried = [_by_order(group.carried) for group in plan.groups]
         numbers = [inputs, len(self.hidden), *self.hidden, len(plan.groups)]
@@ -159,18 +192,26 @@ class MLP(Field):
         zero = (0,) * inputs
         return plan.share_out([{i: next(parts) for i in (zero, *f, *s)} for f, s in carried], theta.dtype)
 
-    def _propagate(
+    def _last_hidden(
         self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan"
-    ) -> list[dict[MultiIndex, Array]]:
-        """All streams of all points go through each layer as the rows of one matrix."""
+    ) -> tuple[Array, list[Streams]]:
+        """What the output layer multiplies: values of all points, and for each group its derivatives as rows.
+
+        All streams of all points go through each layer as the rows of one matrix.
+        """
         inputs, heights = x.shape[1], [group.count for group in plan.groups]
+        unit = {
+            tuple(int(i == j) for j in range(inputs)): jnp.eye(inputs, dtype=x.dtype)[None, i] for i in range(inputs)
+        }
+        if len(layers) == 1:
+            return x, [{i: unit[i] for i in group.derivatives if i in unit} for group in plan.groups]
         (weights, biases), *rest = layers
         # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
         value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
         gradient = {tuple(int(i == j) for j in range(inputs)): weights[None, i] for i in range(inputs)}
-        streams: list[dict[MultiIndex, Array]] = [gradient for _ in plan.groups]
+        streams: list[Streams] = [gradient for _ in plan.groups]
         phi = activation_of(self.activation)
-        for depth, (weights, biases) in enumerate(rest):
+        for depth in range(len(rest)):
             last = depth == len(rest) - 1
             # The values of all points are one block of rows, so that the activation is one operation; splits rather
             # than slices, because a split's transpose is one concatenation and not a sum of padded arrays.
@@ -179,20 +220,35 @@ class MLP(Field):
                 compose(phi.slopes(part, group.order), inner, group.derivatives if last else group.carried)
                 for group, inner, part in zip(plan.groups, streams, jax.lax.split(y, heights), strict=True)
             ]
+            if last:
+                return phi.value(y), composed
+            weights, biases = rest[depth]
             rows = [phi.value(y), *(row for outer in composed for row in outer.values())]
             stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
-            # A matrix-vector product where the layer has a single output.
-            product = stacked @ weights[:, 0] if last else stacked @ weights
-            value, *slabs = jax.lax.split(product, [row.shape[0] for row in rows])
-            value = value + (biases[0] if last else biases)
+            value, *slabs = jax.lax.split(stacked @ weights, [row.shape[0] for row in rows])
+            value = value + biases
             slab = iter(slabs)
             streams = [{index: next(slab) for index in outer} for outer in composed]
-        if not rest:
-            value = value[:, 0]
-            streams = [{index: row[:, 0] for index, row in inner.items()} for inner in streams]
-        zero = (0,) * inputs
-        values = jax.lax.split(value, heights)
-        return plan.share_out([{zero: v} | inner for v, inner in zip(values, streams, strict=True)], value.dtype)
+        raise AssertionError("unreachable: the last layer returns")
+
+    def _propagate(self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan") -> list[Streams]:
+        inputs, heights = x.shape[1], [group.count for group in plan.groups]
+        zero, (weights, biases) = (0,) * inputs, layers[-1]
+        if len(layers) == 1:
+            value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)[:, 0]
+            gradient = {tuple(int(i == j) for j in range(inputs)): weights[i] for i in range(inputs)}
+            streams = [gradient for _ in plan.groups]
+        else:
+            values, composed = self._last_hidden(layers, x, plan)
+            rows = [values, *(row for outer in composed for row in outer.values())]
+            stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
+            # A matrix-vector product, since the layer has a single output.
+            value, *slabs = jax.lax.split(stacked @ weights[:, 0], [row.shape[0] for row in rows])
+            value = value + biases[0]
+            slab = iter(slabs)
+            streams = [{index: next(slab) for index in outer} for outer in composed]
+        parts = jax.lax.split(value, heights)
+        return plan.share_out([{zero: v} | inner for v, inner in zip(parts, streams, strict=True)], value.dtype)
 
 
 def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
@@ -227,13 +283,18 @@ class _Plan:
     def order(self) -> tuple[int, ...]:
         return tuple(i for group in self.groups for i, _ in group.members)
 
-    def share_out(self, streams: Sequence[dict[MultiIndex, Array]], dtype: Any) -> list[dict[MultiIndex, Array]]:
-        """Cut each group's streams into those of its members; a stream that is absent is zero."""
-        results: list[dict[MultiIndex, Array]] = [{} for _ in self.requests]
+    def share_out(self, streams: Sequence[Streams], dtype: Any, width: int | None = None) -> list[Streams]:
+        """Cut each group's streams into those of its members; a stream that is absent is zero.
+
+        Streams are (n,), or with ``width`` (n, width).
+        """
+        results: list[Streams] = [{} for _ in self.requests]
+        shape = () if width is None else (width,)
         for group, inner in zip(self.groups, streams, strict=True):
             sizes = [size for _, size in group.members]
             for index in group.wanted:
-                stream = jnp.broadcast_to(inner[index] if index in inner else jnp.zeros((), dtype), (group.count,))
+                stream = inner[index] if index in inner else jnp.zeros((), dtype)
+                stream = jnp.broadcast_to(stream, (group.count, *shape))
                 for (member, _), part in zip(group.members, jax.lax.split(stream, sizes), strict=True):
                     results[member][index] = part
         return results

@@ -9,7 +9,6 @@ from jax import Array
 
 from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
-from bpinn.fields import MLP
 from bpinn.methods.base import check_count, check_number
 from bpinn.methods.network import Network, mask
 from bpinn.posterior import Model
@@ -64,7 +63,7 @@ class Dropout(Network):
     def check(self, problem: Problem) -> None:
         super().check(problem)
         for name, field in problem.fields.items():
-            if not (isinstance(field, MLP) and field.hidden):
+            if field.dropout(jax.random.key(0), self.rate, problem.bounds(name)) is None:
                 raise InputError(
                     f"Dropout: field {name!r} has no hidden neurons to leave out; give it some, such as "
                     "bp.MLP(hidden=(50, 50)), or use bp.HMC()"

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from markupsafe import Markup
 
 from bpinn.expressions import Expression
-from bpinn.fields import MLP, KarhunenLoeve
+from bpinn.fields import Field
 from bpinn.measurements import innermost, label
 from bpinn.methods import Method
 from bpinn.notation import mathml_name, mathml_number
@@ -76,17 +76,8 @@ def _shown(value: Any) -> str:
     return f"{float(numbers):.4g}" if numbers.ndim == 0 else f"[{', '.join(f'{v:.4g}' for v in numbers.ravel()[:6])}]"
 
 
-def field(surrogate: Any) -> str:
-    if isinstance(surrogate, MLP):
-        layers = " and ".join(str(width) for width in surrogate.hidden)
-        hidden = f"hidden layer{'s' if len(surrogate.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
-        activation = surrogate.activation if isinstance(surrogate.activation, str) else "own activation"
-        words = f"Bayesian neural network, {hidden}, {activation}"
-    elif isinstance(surrogate, KarhunenLoeve):
-        words = f"Karhunen-Loève expansion, {surrogate.terms} terms, {type(surrogate.kernel).__name__} kernel"
-    else:
-        words = type(surrogate).__name__
-    return words + (", positive" if getattr(surrogate, "positive", False) else "")
+def field(surrogate: Field) -> str:
+    return surrogate.describe() + (", positive" if surrogate.positive else "")
 
 
 def sensors(problem: Problem, sources: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,0 +1,67 @@
+"""What every field promises: its linear parameters and their features, and scales that are inferred."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bpinn as bp
+from bpinn.fields.base import Wanted
+
+PLANE, LINE = ((0.0, 1.0), (-1.0, 2.0)), ((-1.0, 1.0),)
+FIELDS = {
+    "network": (bp.MLP(hidden=(5, 4)), PLANE),
+    "one layer": (bp.MLP(hidden=(6,), activation="sin", weight_sd=(1.0, 0.3)), LINE),
+    "scaled inputs": (bp.MLP(hidden=(4, 4, 3), activation="swish", scale_inputs=True), PLANE),
+    "own activation": (bp.MLP(hidden=(4,), activation=lambda a: a**3), PLANE),
+    "no hidden layer": (bp.MLP(hidden=()), PLANE),
+    "positive": (bp.MLP(hidden=(4,), positive=True), LINE),
+    "expansion": (bp.KarhunenLoeve(bp.Matern52(length=0.4), terms=5, mean=lambda x: x**2), LINE),
+    "expansion in two dimensions": (bp.KarhunenLoeve(bp.SquaredExponential(length=0.7), terms=6, mean=0.5), PLANE),
+}
+
+
+def requests_for(bounds):
+    """Two groups of points: values alone, and values with derivatives up to the third."""
+    if len(bounds) == 1:
+        return [((0,),), ((0,), (1,), (2,), (3,))]
+    return [((0, 0),), ((0, 0), (1, 0), (0, 2), (2, 1))]
+
+
+def evaluated(field, bounds, theta, scales=None):
+    points = [np.random.default_rng(i).uniform(*np.array(bounds).T, (n, len(bounds))) for i, n in enumerate((3, 4))]
+    requests = [r[:3] if isinstance(field, bp.KarhunenLoeve) else r for r in requests_for(bounds)]
+    prepared = field.prepare(points, requests, bounds)
+    wanted = Wanted(field.needed(requests), (3, 4), bounds, False, scales or {})
+    return field.raw(theta, prepared, wanted), field.features(theta, prepared, wanted)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_is_linear_in_what_it_says(name, x64):
+    field, bounds = FIELDS[name]
+    theta = field.sample_prior(jax.random.key(1), bounds)
+    part = field.linear(bounds)
+    raw, features = evaluated(field, bounds, theta)
+    for direct, columns, offset in zip(raw, *features, strict=True):
+        assert set(direct) <= set(columns)
+        for index, values in direct.items():
+            np.testing.assert_allclose(columns[index] @ theta[part] + offset[index], values, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_features_do_not_depend_on_the_linear_parameters(name, x64):
+    """What a sampler that solves for them relies on."""
+    field, bounds = FIELDS[name]
+    theta = field.sample_prior(jax.random.key(1), bounds)
+    part = field.linear(bounds)
+    other = theta.at[part].set(jnp.arange(part.stop - part.start, dtype=float))
+    for one, two in zip(jax.tree.leaves(evaluated(field, bounds, theta)[1]),
+                        jax.tree.leaves(evaluated(field, bounds, other)[1]), strict=True):  # fmt: skip
+        np.testing.assert_array_equal(one, two)
+
+
+def test_only_public_names_are_shown():
+    shown = [name for name in dir(bp) if not name.startswith("__")]
+    assert shown == sorted(name for name in bp.__all__ if not name.startswith("__"))
+    assert all(hasattr(bp, name) for name in shown)
+    assert bp.__version__
