@@ -8,7 +8,7 @@ import bpinn
 ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
-    "native", "fields.activations", "fields.base", "fields.mlp", "fields.kernels",
+    "native", "fields.activations", "fields.base", "fields.propagation", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "measurements", "problem",
     "evaluation", "parameters", "quantity_at", "monitor", "posterior", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "diagnostics", "modes",
@@ -17,7 +17,8 @@ ORDER = [
     "methods.approximation", "methods.vi", "methods.potential", "methods.flow", "methods",
     "run_folder.files", "run_folder.chains", "engine.records", "engine.interrupts", "engine.advance",
     "engine.scheduler", "engine.store", "engine.gather", "engine.stage_run", "engine", "progress",
-    "storage", "run_folder.manifest", "result", "run_folder.results", "inference", "calibration",
+    "storage", "run_folder.manifest", "result", "run_folder.results", "inference", "calibration.ranks", "calibration.simulations",
+    "calibration",
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot",
     "predictive", "notation", "expressions", "report.formatting", "report.figures", "report", "data_files",

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
-from bpinn.calibration import Calibration, crps, interval_score, sbc, simulate
+from bpinn.calibration import Calibration, crps, interval_score, sbc, simulate, simulations
 
 OPTIMIZED = True
 
@@ -161,20 +161,20 @@ def test_shares_are_shown_with_what_chance_makes_of_them():
 
 @pytest.mark.parametrize("cores", [2, 8])  # one at a time, and four at once
 def test_simulations_go_on_where_they_were_stopped(cores, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("bpinn.calibration.os.sched_getaffinity", lambda _: {2, 3})
+    monkeypatch.setattr("bpinn.engine.scheduler.os.sched_getaffinity", lambda _: {2, 3})
     method = bp.HMC(num_warmup=30, num_draws=40, num_leapfrog=4, chains=2)
     arguments = {"simulations": 12, "draws": 19, "progress": False}
     expected = sbc(PROBLEM, method, **arguments)
-    monkeypatch.setattr("bpinn.calibration.os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("bpinn.engine.scheduler.os.sched_getaffinity", lambda _: set(range(cores)))
     with monkeypatch.context() as patched:
-        real, count = bp.calibration.infer, iter(range(5))
+        real, count = simulations.infer, iter(range(5))
 
         def infer(*a, **k):
             if next(count, None) is None:
                 raise KeyboardInterrupt
             return real(*a, **k)
 
-        patched.setattr(bp.calibration, "infer", infer)
+        patched.setattr(simulations, "infer", infer)
         with pytest.raises(KeyboardInterrupt):
             sbc(PROBLEM, method, out=tmp_path / "sbc", **arguments)
     done = len(list((tmp_path / "sbc").glob("simulation-*.npz")))

@@ -119,10 +119,10 @@ def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = 
         raise InputError(f"{where}: the formula has {len(text)} characters; at most {LONGEST} are allowed")
     if not text.strip():
         raise InputError(f"{where}: the formula is empty")
-    return Expression(text, _Reader(text, names, where).read())
+    return Expression(text, _Parser(text, names, where).read())
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str, names: Iterable[str] | Callable[[str], bool], where: str):
         self.text, self.where, self.nodes = text, where, 0
         self.known = [] if callable(names) else list(names)

@@ -125,6 +125,7 @@ class Placed:
         return any(term.lengths() for term in self.terms)
 
 
+@dataclass(frozen=True)
 class Measurement:
     """A quantity that is not read at a point. A subclass is a frozen dataclass with the ``quantity`` it is made of."""
 
@@ -293,7 +294,7 @@ class Average(Integral):
     is_mean: ClassVar[bool] = True
 
 
-MEASUREMENTS: dict[str, type[Measurement]] = {m.file_name: m for m in (Difference, Periodic, Integral, Average)}
+MEASUREMENTS: dict[str, Any] = {m.file_name: m for m in (Difference, Periodic, Integral, Average)}
 
 
 def _shown(position: Position) -> str:

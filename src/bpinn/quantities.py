@@ -246,8 +246,8 @@ def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[in
     """The equation as a closed jaxpr over ``count`` points."""
     pointwise = [not isinstance(r, Unknown) for r in equation.references]
     arguments = [
-        jax.ShapeDtypeStruct((count,) if p else shapes[r.name], jnp.result_type(float))  # type: ignore[union-attr]
-        for r, p in zip(equation.references, pointwise, strict=True)
+        jax.ShapeDtypeStruct(shapes[r.name] if isinstance(r, Unknown) else (count,), jnp.result_type(float))
+        for r in equation.references
     ]
     try:
         jaxpr, out = jax.make_jaxpr(lambda *a: equation.call(a), return_shape=True)(*arguments)

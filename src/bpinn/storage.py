@@ -277,7 +277,7 @@ def describe_quantity(quantity: Quantity) -> Any:
     if isinstance(quantity, str):
         return quantity
     if isinstance(quantity, Measurement):
-        settings: Any = {f.name: getattr(quantity, f.name) for f in dataclass_fields(quantity)}  # type: ignore[arg-type]
+        settings: Any = {f.name: getattr(quantity, f.name) for f in dataclass_fields(quantity)}
         return {quantity.file_name: describe_quantity(settings.pop("quantity")), **settings}
     if isinstance(quantity, StoredFunction):
         return {"function": quantity.__name__, "arguments": list(quantity.arguments), "source": quantity.source}
@@ -295,7 +295,7 @@ def _rebuild_quantity(about: Any, functions: Mapping[str, Callable[..., Any]]) -
     for name, kind in MEASUREMENTS.items():
         if name in about:
             settings = {key: _as_tuples(value) for key, value in about.items() if key != name}
-            return kind(quantity=_rebuild_quantity(about[name], functions), **settings)  # type: ignore[call-arg]
+            return kind(quantity=_rebuild_quantity(about[name], functions), **settings)
     if about["function"] in functions:
         return functions[about["function"]]
     return StoredFunction(about["function"], tuple(about["arguments"]), about["source"])

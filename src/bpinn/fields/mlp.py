@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -12,9 +11,9 @@ import numpy as np
 from jax import Array
 
 from bpinn.errors import InputError
-from bpinn.fields.activations import BUILT_IN, MultiIndex, activation_of, closure, compose
+from bpinn.fields.activations import BUILT_IN
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
-from bpinn.native import streams, usable
+from bpinn.fields.propagation import is_native, last_hidden, plan_of, propagate, propagate_natively
 from bpinn.registry import register
 
 
@@ -115,7 +114,7 @@ class MLP(Field):
         return jnp.concatenate(factors)
 
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
-        plan = _plan(self.needed(requests), tuple(len(p) for p in points))
+        plan = plan_of(self.needed(requests), tuple(len(p) for p in points))
         stacked = np.concatenate([points[i] for i in plan.order]) if points else np.zeros((0, len(bounds)))
         if self.scale_inputs:
             low, high = np.array(bounds).T
@@ -123,11 +122,11 @@ class MLP(Field):
         return jnp.asarray(stacked, dtype=float)
 
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
-        plan, bounds = _plan(wanted.requests, wanted.sizes), wanted.bounds
-        if wanted.native and self._is_native(plan, len(bounds)):
-            results = self._propagate_natively(theta, prepared, plan)
+        plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds
+        if wanted.native and is_native(self.activation, self.hidden, plan, len(bounds)):
+            results = propagate_natively(self.hidden, theta, prepared, plan)
         else:
-            results = self._propagate(self.unflatten(theta, bounds), prepared, plan)
+            results = propagate(self.activation, self.unflatten(theta, bounds), prepared, plan)
         return self._unscaled(results, bounds)
 
     def _unscaled(self, results: list[Streams], bounds: Bounds) -> list[Streams]:
@@ -147,8 +146,8 @@ class MLP(Field):
 
     def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
         """The last hidden layer with its derivatives, and a column for the bias."""
-        plan, bounds = _plan(wanted.requests, wanted.sizes), wanted.bounds
-        values, composed = self._last_hidden(self.unflatten(theta, bounds), prepared, plan)
+        plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds
+        values, composed = last_hidden(self.activation, self.unflatten(theta, bounds), prepared, plan)
         parts = jax.lax.split(values, [group.count for group in plan.groups])
         zero = (0,) * len(bounds)
         streams = []
@@ -169,145 +168,3 @@ class MLP(Field):
         hidden = f"hidden layer{'s' if len(self.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
         activation = self.activation if isinstance(self.activation, str) else "own activation"
         return f"Bayesian neural network, {hidden}, {activation}"
-
-    def _is_native(self, plan: "_Plan", inputs: int) -> bool:
-        """Whether the compiled kernel has what is wanted: tanh, and derivatives up to the second."""
-        if self.activation != "tanh" or any(group.order > 2 for group in plan.groups):
-            return False
-        seconds = max((len(group.carried) for group in plan.groups), default=0)
-        return usable(inputs, self.hidden, seconds, len(plan.groups))
-
-    def _propagate_natively(self, theta: Array, x: Array, plan: "_Plan") -> list[Streams]:
-        inputs = x.shape[1]
-        carried = [_by_order(group.carried) for group in plan.groups]
-        numbers = [inputs, len(self.hidden), *self.hidden, len(plan.groups)]
-        for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
-            along = [index.index(1) for index in firsts]
-            pairs = [along.index(c) for index in seconds for c, times in enumerate(index) for _ in range(times)]
-            numbers += [group.count, len(firsts), *along, len(seconds), *pairs]
-        sizes = [
-            group.count for group, (f, s) in zip(plan.groups, carried, strict=True) for _ in range(1 + len(f) + len(s))
-        ]
-        parts = iter(jax.lax.split(streams(tuple(numbers), sum(sizes), theta, x), sizes))
-        zero = (0,) * inputs
-        return plan.share_out([{i: next(parts) for i in (zero, *f, *s)} for f, s in carried], theta.dtype)
-
-    def _last_hidden(
-        self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan"
-    ) -> tuple[Array, list[Streams]]:
-        """What the output layer multiplies: values of all points, and for each group its derivatives as rows.
-
-        All streams of all points go through each layer as the rows of one matrix.
-        """
-        inputs, heights = x.shape[1], [group.count for group in plan.groups]
-        unit = {
-            tuple(int(i == j) for j in range(inputs)): jnp.eye(inputs, dtype=x.dtype)[None, i] for i in range(inputs)
-        }
-        if len(layers) == 1:
-            return x, [{i: unit[i] for i in group.derivatives if i in unit} for group in plan.groups]
-        (weights, biases), *rest = layers
-        # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
-        value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
-        gradient = {tuple(int(i == j) for j in range(inputs)): weights[None, i] for i in range(inputs)}
-        streams: list[Streams] = [gradient for _ in plan.groups]
-        phi = activation_of(self.activation)
-        for depth in range(len(rest)):
-            last = depth == len(rest) - 1
-            # The values of all points are one block of rows, so that the activation is one operation; splits rather
-            # than slices, because a split's transpose is one concatenation and not a sum of padded arrays.
-            y = phi.base(value)
-            composed = [
-                compose(phi.slopes(part, group.order), inner, group.derivatives if last else group.carried)
-                for group, inner, part in zip(plan.groups, streams, jax.lax.split(y, heights), strict=True)
-            ]
-            if last:
-                return phi.value(y), composed
-            weights, biases = rest[depth]
-            rows = [phi.value(y), *(row for outer in composed for row in outer.values())]
-            stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
-            value, *slabs = jax.lax.split(stacked @ weights, [row.shape[0] for row in rows])
-            value = value + biases
-            slab = iter(slabs)
-            streams = [{index: next(slab) for index in outer} for outer in composed]
-        raise AssertionError("unreachable: the last layer returns")
-
-    def _propagate(self, layers: Sequence[tuple[Array, Array]], x: Array, plan: "_Plan") -> list[Streams]:
-        inputs, heights = x.shape[1], [group.count for group in plan.groups]
-        zero, (weights, biases) = (0,) * inputs, layers[-1]
-        if len(layers) == 1:
-            value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)[:, 0]
-            gradient = {tuple(int(i == j) for j in range(inputs)): weights[i] for i in range(inputs)}
-            streams = [gradient for _ in plan.groups]
-        else:
-            values, composed = self._last_hidden(layers, x, plan)
-            rows = [values, *(row for outer in composed for row in outer.values())]
-            stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
-            # A matrix-vector product, since the layer has a single output.
-            value, *slabs = jax.lax.split(stacked @ weights[:, 0], [row.shape[0] for row in rows])
-            value = value + biases[0]
-            slab = iter(slabs)
-            streams = [{index: next(slab) for index in outer} for outer in composed]
-        parts = jax.lax.split(value, heights)
-        return plan.share_out([{zero: v} | inner for v, inner in zip(parts, streams, strict=True)], value.dtype)
-
-
-def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
-    """First and second derivatives, each in the order of their coordinates."""
-    ordered = sorted(indices, reverse=True)
-    return [i for i in ordered if sum(i) == 1], [i for i in ordered if sum(i) == 2]
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Points that carry the same streams beside their values; ``members`` are the requests they belong to."""
-
-    wanted: tuple[MultiIndex, ...]
-    derivatives: tuple[MultiIndex, ...]
-    carried: tuple[MultiIndex, ...]
-    order: int
-    members: tuple[tuple[int, int], ...]
-
-    @property
-    def count(self) -> int:
-        return sum(size for _, size in self.members)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """How the points of several requests are stacked: those that carry the same streams together."""
-
-    requests: tuple[Request, ...]
-    groups: tuple[_Group, ...]
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        return tuple(i for group in self.groups for i, _ in group.members)
-
-    def share_out(self, streams: Sequence[Streams], dtype: Any, width: int | None = None) -> list[Streams]:
-        """Cut each group's streams into those of its members; a stream that is absent is zero.
-
-        Streams are (n,), or with ``width`` (n, width).
-        """
-        results: list[Streams] = [{} for _ in self.requests]
-        shape = () if width is None else (width,)
-        for group, inner in zip(self.groups, streams, strict=True):
-            sizes = [size for _, size in group.members]
-            for index in group.wanted:
-                stream = inner[index] if index in inner else jnp.zeros((), dtype)
-                stream = jnp.broadcast_to(stream, (group.count, *shape))
-                for (member, _), part in zip(group.members, jax.lax.split(stream, sizes), strict=True):
-                    results[member][index] = part
-        return results
-
-
-@lru_cache(maxsize=256)
-def _plan(requests: tuple[Request, ...], sizes: tuple[int, ...]) -> _Plan:
-    by_streams: dict[tuple[MultiIndex, ...], list[int]] = {}
-    for i, request in enumerate(requests):
-        by_streams.setdefault(tuple(sorted(request)), []).append(i)
-    groups = []
-    for wanted, members in sorted(by_streams.items()):
-        derivatives, carried = (tuple(i for i in indices if any(i)) for indices in (wanted, closure(wanted)))
-        sized = tuple((i, sizes[i]) for i in members)
-        groups.append(_Group(wanted, derivatives, carried, max(map(sum, wanted)), sized))
-    return _Plan(requests, tuple(groups))

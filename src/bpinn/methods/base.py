@@ -131,6 +131,7 @@ class Stage(ABC):
         return state
 
 
+@dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
 
@@ -146,8 +147,8 @@ class Method(ABC):
 
     def plain(self) -> Self:
         """The same settings, with Python's own numbers in place of NumPy's."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return replace(self, **{name: _plain(value) for name, value in given.items()})  # type: ignore[type-var]
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: _plain(value) for name, value in given.items()})
 
     @property
     def kept(self) -> int | None:

@@ -111,7 +111,7 @@ def _remove(folder: Path) -> None:
 
 
 def _told(case: Case) -> dict[str, Any]:
-    settings = {f.name: getattr(case.method, f.name) for f in dataclasses.fields(case.method)}  # type: ignore[arg-type]
+    settings = {f.name: getattr(case.method, f.name) for f in dataclasses.fields(case.method)}
     return {
         "label": case.label,
         "problem": case.make.__name__,

@@ -7,7 +7,7 @@ from bpinn import paper
 from bpinn.fields import MLP, Exponential, KarhunenLoeve
 from bpinn.paper import PaperProblem
 from bpinn.paper import claims as c
-from bpinn.paper.comparison import Comparison, Cost, Experiment, Pair, Unknown
+from bpinn.paper.comparison import Comparison, Cost, Experiment, Pair, UnknownComparison
 from bpinn.paper.priors import PRIORS, PriorCovariance, PriorDensity
 from bpinn.paper.settings import FORWARD_FLOW, ONE_DIMENSION, TOLD_IN_TWO, TWO_DIMENSIONS, Settings
 
@@ -72,7 +72,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
             truth=0.7,
         ),
-        Unknown(
+        UnknownComparison(
             "inverse-2d", "an unknown reaction rate in two dimensions: Table 2 (Sec. 3.3.2)", paper.inverse_reaction_2d,
             ("HMC", "VI", "dropout 1%", "dropout 5%"), TWO_DIMENSIONS, (LOW, HIGH),
             (

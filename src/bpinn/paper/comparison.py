@@ -194,7 +194,7 @@ class Pair(Experiment):
 
 
 @dataclass(frozen=True)
-class Unknown(Comparison):
+class UnknownComparison(Comparison):
     """A comparison whose figure is of k alone, with the readings in two dimensions."""
 
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:

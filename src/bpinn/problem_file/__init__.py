@@ -56,7 +56,7 @@ def read_problem(
     for change in changes:
         _change(content, change)
     try:
-        return _Reader(path, content, allow_outside, renamed or {}).read()
+        return _FileReader(path, content, allow_outside, renamed or {}).read()
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
 
@@ -104,7 +104,7 @@ def _change(content: dict[str, Any], change: str) -> None:
     table[names[-1]] = value
 
 
-class _Reader:
+class _FileReader:
     def __init__(self, path: Path, content: dict[str, Any], allow_outside: bool, renamed: Mapping[str, str]):
         self.path, self.content, self.allow_outside, self.renamed = path, content, allow_outside, renamed
 

@@ -116,5 +116,5 @@ def settings(method: Method) -> dict[str, str]:
         f.name: "found"
         if getattr(method, f.name) is None and f.name.startswith("num_")
         else str(getattr(method, f.name))
-        for f in dataclass_fields(method)  # type: ignore[arg-type]
+        for f in dataclass_fields(method)
     }

@@ -1,0 +1,163 @@
+"""Taylor streams through a fully connected network: values and derivatives of all points, layer by layer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bpinn.fields.activations import MultiIndex, activation_of, closure, compose
+from bpinn.fields.base import Request, Streams
+from bpinn.native import streams, usable
+
+Activation = str | Callable[[Array], Array]
+Layers = Sequence[tuple[Array, Array]]  # weights (in, out) and biases (out,)
+
+
+def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") -> tuple[Array, list[Streams]]:
+    """What the output layer multiplies: values of all points, and for each group its derivatives as rows.
+
+    All streams of all points go through each layer as the rows of one matrix.
+    """
+    inputs = x.shape[1]
+    axes = [tuple(int(i == j) for j in range(inputs)) for i in range(inputs)]
+    if len(layers) == 1:
+        unit = dict(zip(axes, jnp.eye(inputs, dtype=x.dtype)[:, None], strict=True))
+        return x, [{i: unit[i] for i in group.derivatives if i in unit} for group in plan.groups]
+    phi = activation_of(activation)
+
+    def activated(value: Array, inner: Sequence[Streams], last: bool) -> tuple[Array, list[Streams]]:
+        # The values of all points are one block of rows, so that the activation is one operation; splits rather
+        # than slices, because a split's transpose is one concatenation and not a sum of padded arrays.
+        y = phi.base(value)
+        parts = jax.lax.split(y, [group.count for group in plan.groups])
+        composed = [
+            compose(phi.slopes(part, group.order), before, group.derivatives if last else group.carried)
+            for group, before, part in zip(plan.groups, inner, parts, strict=True)
+        ]
+        return phi.value(y), composed
+
+    (weights, biases), *rest = layers
+    # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
+    value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
+    carried: list[Streams] = [{axis: weights[None, i] for i, axis in enumerate(axes)} for _ in plan.groups]
+    for weights, biases in rest[:-1]:
+        values, composed = activated(value, carried, False)
+        product, carried = _through(weights, values, composed)
+        value = product + biases
+    return activated(value, carried, True)
+
+
+def _through(weights: Array, values: Array, composed: Sequence[Streams]) -> tuple[Array, list[Streams]]:
+    """The product of values and of all derivatives with the weights of a layer, as one."""
+    rows = [values, *(row for outer in composed for row in outer.values())]
+    stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
+    value, *slabs = jax.lax.split(stacked @ weights, [row.shape[0] for row in rows])
+    slab = iter(slabs)
+    return value, [{index: next(slab) for index in outer} for outer in composed]
+
+
+def propagate(activation: Activation, layers: Layers, x: Array, plan: "Plan") -> list[Streams]:
+    """The output of the network with its derivatives."""
+    inputs, heights = x.shape[1], [group.count for group in plan.groups]
+    zero, (weights, biases) = (0,) * inputs, layers[-1]
+    if len(layers) == 1:
+        value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)[:, 0]
+        gradient = {tuple(int(i == j) for j in range(inputs)): weights[i] for i in range(inputs)}
+        derivatives = [gradient for _ in plan.groups]
+    else:
+        # A matrix-vector product, since the layer has a single output.
+        product, derivatives = _through(weights[:, 0], *last_hidden(activation, layers, x, plan))
+        value = product + biases[0]
+    parts = jax.lax.split(value, heights)
+    return plan.share_out([{zero: v} | inner for v, inner in zip(parts, derivatives, strict=True)], value.dtype)
+
+
+def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inputs: int) -> bool:
+    """Whether the compiled kernel has what is wanted: tanh, and derivatives up to the second."""
+    if activation != "tanh" or any(group.order > 2 for group in plan.groups):
+        return False
+    seconds = max((len(group.carried) for group in plan.groups), default=0)
+    return usable(inputs, hidden, seconds, len(plan.groups))
+
+
+def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> list[Streams]:
+    inputs = x.shape[1]
+    carried = [_by_order(group.carried) for group in plan.groups]
+    """The same as `propagate`, by the compiled kernel."""
+    numbers = [inputs, len(hidden), *hidden, len(plan.groups)]
+    for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
+        along = [index.index(1) for index in firsts]
+        pairs = [along.index(c) for index in seconds for c, times in enumerate(index) for _ in range(times)]
+        numbers += [group.count, len(firsts), *along, len(seconds), *pairs]
+    sizes = [
+        group.count for group, (f, s) in zip(plan.groups, carried, strict=True) for _ in range(1 + len(f) + len(s))
+    ]
+    parts = iter(jax.lax.split(streams(tuple(numbers), sum(sizes), theta, x), sizes))
+    zero = (0,) * inputs
+    return plan.share_out([{i: next(parts) for i in (zero, *f, *s)} for f, s in carried], theta.dtype)
+
+
+def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
+    """First and second derivatives, each in the order of their coordinates."""
+    ordered = sorted(indices, reverse=True)
+    return [i for i in ordered if sum(i) == 1], [i for i in ordered if sum(i) == 2]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that carry the same streams beside their values; ``members`` are the requests they belong to."""
+
+    wanted: tuple[MultiIndex, ...]
+    derivatives: tuple[MultiIndex, ...]
+    carried: tuple[MultiIndex, ...]
+    order: int
+    members: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        return sum(size for _, size in self.members)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the points of several requests are stacked: those that carry the same streams together."""
+
+    requests: tuple[Request, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return tuple(i for group in self.groups for i, _ in group.members)
+
+    def share_out(self, streams: Sequence[Streams], dtype: Any, width: int | None = None) -> list[Streams]:
+        """Cut each group's streams into those of its members; a stream that is absent is zero.
+
+        Streams are (n,), or with ``width`` (n, width).
+        """
+        results: list[Streams] = [{} for _ in self.requests]
+        shape = () if width is None else (width,)
+        for group, inner in zip(self.groups, streams, strict=True):
+            sizes = [size for _, size in group.members]
+            for index in group.wanted:
+                stream = inner[index] if index in inner else jnp.zeros((), dtype)
+                stream = jnp.broadcast_to(stream, (group.count, *shape))
+                for (member, _), part in zip(group.members, jax.lax.split(stream, sizes), strict=True):
+                    results[member][index] = part
+        return results
+
+
+@lru_cache(maxsize=256)
+def plan_of(requests: tuple[Request, ...], sizes: tuple[int, ...]) -> Plan:
+    by_streams: dict[tuple[MultiIndex, ...], list[int]] = {}
+    for i, request in enumerate(requests):
+        by_streams.setdefault(tuple(sorted(request)), []).append(i)
+    groups = []
+    for wanted, members in sorted(by_streams.items()):
+        derivatives, carried = (tuple(i for i in indices if any(i)) for indices in (wanted, closure(wanted)))
+        sized = tuple((i, sizes[i]) for i in members)
+        groups.append(Group(wanted, derivatives, carried, max(map(sum, wanted)), sized))
+    return Plan(requests, tuple(groups))
