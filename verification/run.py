@@ -31,8 +31,8 @@ from results import load, save
 
 import bpinn as bp
 from bpinn.calibration import Calibration
+from bpinn.likelihoods import LocationScale
 from bpinn.parameters import Scalar
-from bpinn.posterior import Model
 
 HERE = Path(__file__).parent
 WRONG = 3  # exit code
@@ -101,13 +101,13 @@ CASES = [
 
 
 def break_likelihood() -> None:
-    right = Model.data_of
+    right = LocationScale.prepare
 
-    def wrong(self: Model, problem: bp.Problem) -> dict[str, Any]:
-        data = right(self, problem)
-        return data | {"precision": [None if p is None else p / 1.1 for p in data["precision"]]}
+    def wrong(self: LocationScale, values: np.ndarray, scale: np.ndarray | None) -> dict[str, np.ndarray]:
+        prepared = right(self, values, scale)
+        return prepared | ({"precision": prepared["precision"] / 1.1} if scale is not None else {})
 
-    Model.data_of = wrong  # type: ignore[method-assign]
+    LocationScale.prepare = wrong  # type: ignore[method-assign]
 
 
 def break_jacobian() -> None:
