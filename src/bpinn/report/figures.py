@@ -92,7 +92,7 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
         yield Picture(f"unknown-{scalar.label}", UNKNOWNS, caption, drawing.figure([panel], 1, PANEL))
     if check is not None:
         yield Picture(
-            "check-of-readings", READINGS, "standardised leave-one-out residual of each reading",
+            "check-of-readings", READINGS, "leave-one-out z-score of each reading",
             drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
         )  # fmt: skip
     yield from _health_pictures(result)
@@ -154,7 +154,7 @@ def plain_slice(view: views.View) -> str:
 
 
 def draw_scores(ax: Any, check: Check) -> None:
-    """Each reading's leave-one-out residual in sd; if the model fits, 95% of them are in the shaded range."""
+    """Each reading's leave-one-out z-score; if the model fits, 95% of them are in the shaded range."""
     start, places, names = 0, [], []
     surprising = check.surprising
     for i, group in enumerate(check.groups):
@@ -171,4 +171,4 @@ def draw_scores(ax: Any, check: Check) -> None:
     ax.axhspan(-1.96, 1.96, color=drawing.GREY, alpha=0.15, lw=0, label="expected range (95%)")
     ax.axhline(0, color=drawing.GREY, lw=0.8)
     ax.set_xticks(places, names)
-    ax.set(ylabel="residual (sd)", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))
+    ax.set(ylabel="z-score", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))
