@@ -191,7 +191,7 @@ WRONG = {
     "if on an array": (lambda: problem(f=sensors(lambda u: u if u > 0 else -u)), r"jnp.where instead of if"),
     # figures
     **{
-        f"{name} of nothing": (lambda draw=draw: draw(None), rf"{name}: expected what bp.infer gives first, got NoneType")
+        f"{name} of nothing": (lambda draw=draw: draw(None), rf"{name}: expected a Result from bp.infer as first argument, got NoneType")
         for name, draw in {
             "band": lambda r: bp.plot.band(r, "u"), "maps": lambda r: bp.plot.maps(r, "u"), "field": lambda r: bp.plot.field(r, "u"),
             "modes": lambda r: bp.plot.modes(r, "u"), "unknowns": bp.plot.unknowns, "traces": bp.plot.traces,

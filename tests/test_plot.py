@@ -158,9 +158,9 @@ def test_band_without_sensors_of_the_quantity_has_no_readings(line):
 
 def test_band_of_new_readings_says_so_and_is_the_predicted_one(line):
     (ax,) = plot.band(line, "f", noise=True).axes
-    assert set(labelled(ax)) == {"posterior mean", "95% of new readings", "readings"}
+    assert set(labelled(ax)) == {"posterior mean", "95% predictive interval", "readings"}
     low, high = line.predict("f", line.problem.grid(), noise=True).interval(0.95)
-    np.testing.assert_allclose(np.sort(shade(ax, "95% of new readings")[1:], axis=0), [low, high])
+    np.testing.assert_allclose(np.sort(shade(ax, "95% predictive interval")[1:], axis=0), [low, high])
 
 
 def test_band_on_a_slice_shows_the_readings_there(plane):
@@ -350,13 +350,13 @@ def test_a_single_draw_has_no_interval(line):
         (lambda r: plot.maps(r, "a"), "only x varies; use plot.band"),
         (lambda r: plot.maps(r, "u", {"x": X, "t": 0.5}), "only x varies; use plot.band"),
         (lambda r: plot.maps(r, "u", {"x": [X, X], "t": [X[1], X[0]], "z": 0}), "'z' is not a coordinate"),
-        (lambda r: plot.band(r, "a", truth=np.zeros(7)), r"truth has shape \(7,\) but the points \(101,\)"),
-        (lambda r: plot.maps(r, "u", truth=np.zeros(41)), r"truth has shape \(41,\) but the points \(41, 41\)"),
+        (lambda r: plot.band(r, "a", truth=np.zeros(7)), r"truth has shape \(7,\), the points have \(101,\)"),
+        (lambda r: plot.maps(r, "u", truth=np.zeros(41)), r"truth has shape \(41,\), the points have \(41, 41\)"),
         (lambda r: plot.band(r, "a", truth=lambda x, y: x), "truth failed as a function of x"),
         (lambda r: plot.band(r, "a", truth="sin"), "must be a function or numbers, got str"),
         (lambda r: plot.band(r, "a", truth={"v": 1.0}), "truth: 'v' is not known"),
         (lambda r: plot.band(r, "a", p=95), "between 0 and 1"),
-        (lambda r: plot.unknowns(r, truth={"c": 1.0}), r"it has shape \(\), wanted is \(2,\)"),
+        (lambda r: plot.unknowns(r, truth={"c": 1.0}), r"truth of 'c': got shape \(\), expected \(2,\)"),
         (lambda r: plot.unknowns(r, truth=1.0), "must be a dictionary by name, got float"),
         (lambda r: plot.overview(r, truth={"d": 1.0}), "truth: 'd' is not known"),
     ],
@@ -375,12 +375,12 @@ def test_more_than_two_coordinates_must_be_fixed():
     result = made_up_result(problem, 0)
     with pytest.raises(bp.InputError, match=r"x, y, t vary; fix all but two, such as 't': 0\.5, in at"):
         plot.field(result, "u")
-    with pytest.raises(bp.InputError, match="no mesh; give an axis for each of x and y"):
+    with pytest.raises(bp.InputError, match="the points form no mesh; give 1-D arrays of x and y"):
         plot.maps(result, "u", {"x": [X], "y": [X], "t": 0.5})
     figure = plot.overview(result)
     assert titles(figure) == ["$u$: mean ($t$ = 0.5)", "$u$: sd ($t$ = 0.5)"]
     assert len(labelled(figure.axes[0])["readings"].get_xdata()) == 4
-    with pytest.raises(bp.InputError, match="no unknowns or inferred noises"):
+    with pytest.raises(bp.InputError, match="no unknowns and no inferred noise"):
         plot.unknowns(result)
 
 
@@ -446,15 +446,15 @@ def test_a_band_of_a_prediction(line):
 
 
 PRIOR_WRONG = {
-    "a result": (lambda r: plot.prior_density(r), r"prior_density: expected a bp.Problem first, got Result; use result.problem"),
-    "covariance of a result": (lambda r: plot.covariance(r), r"covariance: expected a bp.Problem first, got Result; use"),
+    "a result": (lambda r: plot.prior_density(r), r"prior_density: expected a bp.Problem as first argument, got Result; use result.problem"),
+    "covariance of a result": (lambda r: plot.covariance(r), r"covariance: expected a bp.Problem as first argument, got Result; use"),
     "one name": (lambda r: plot.prior_density(r.problem, "u"), r"quantities must be a list such as \('u', 'u_x'\), got 'u'"),
     "nothing": (lambda r: plot.prior_density(r.problem, ()), r"quantities must be a list"),
     "many points": (lambda r: plot.prior_density(r.problem, ("u",), {"x": np.linspace(0, 1, 8)}), r"8 points; give at most 7"),
     "unknown quantity": (lambda r: plot.prior_density(r.problem, ("w",)), r"'w' is not known"),
     "one point": (lambda r: plot.covariance(r.problem, "u", {"x": 0.5}), r"covariance 'u': no coordinate varies; give points along one"),
     "a number": (lambda r: plot.covariance(r.problem, lambda k: k), r"no coordinate varies"),
-    "no quantity": (lambda r: plot.band(r), r"band: no quantity; say what to show"),
+    "no quantity": (lambda r: plot.band(r), r"band: no quantity given; name one, such as band"),
     "a quantity of a prediction": (lambda r: plot.band(r.predict("u", {"x": X}), "u"), r"a Prediction has its own quantity, points and noise"),
 }  # fmt: skip
 
@@ -472,7 +472,7 @@ def test_history_shows_each_fit_and_refuses_chains(line):
     assert len(ax.lines) == 2
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), elbo.history["elbo"][1, 2:])
     assert ax.get_yscale() == "linear"
-    with pytest.raises(bp.InputError, match=r"history: HMC fits nothing and has no history; use plot.traces"):
+    with pytest.raises(bp.InputError, match=r"history: HMC records no training history; use plot.traces"):
         plot.history(line)
 
 
@@ -486,7 +486,7 @@ def test_a_plain_network_is_drawn_without_a_band(line):
     assert ax.get_legend_handles_labels()[1] == ["solution", "readings"]
     (ax,) = plot.history(result).axes
     assert ax.get_yscale() == "log"
-    with pytest.raises(bp.InputError, match="traces: a single solution has no draws to follow"):
+    with pytest.raises(bp.InputError, match="traces: a single solution has no draws to trace"):
         plot.traces(result)
 
 

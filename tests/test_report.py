@@ -196,14 +196,14 @@ def test_of_methods_that_fit(method, tmp_path):
     )  # fmt: skip
     result = bp.infer(problem, method, seed=0, chains=1, progress=False)
     page = Page(bp.report.write(result, tmp_path).read_text())
-    assert "how the fit went" in (tmp_path / "report.html").read_text()
+    assert "training history" in (tmp_path / "report.html").read_text()
     point = isinstance(method, bp.PINN)
-    assert ("A single solution says nothing" in page.text) == point
+    assert ("A single solution has no predictive distribution" in page.text) == point
     assert (tmp_path / "tables" / "u.csv").read_text().startswith("x,mean\n" if point else "x,mean,sd")
 
 
 def test_wrong_input(tmp_path, prior_result):
-    with pytest.raises(bp.InputError, match="report: expected a result"):
+    with pytest.raises(bp.InputError, match=r"report: expected a Result from bp.infer"):
         bp.report.write(None, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(bp.InputError, match="is a file; give a folder"):

@@ -62,14 +62,14 @@ def test_data_sets_are_added_to_those_that_are_there(tmp_path):
 
 
 def test_wrong_input(tmp_path):
-    with pytest.raises(bp.InputError, match="'fig-1' is not an experiment; there are prior-density, regression"):
+    with pytest.raises(bp.InputError, match="'fig-1' is not an experiment; choose from prior-density, regression"):
         reproduce(["fig-1"], out=tmp_path)
     with pytest.raises(bp.InputError, match="preset must be 'quick' or 'paper'"):
         reproduce(["pinn"], preset="fast", out=tmp_path)
-    with pytest.raises(bp.InputError, match="seeds at least 1"):
+    with pytest.raises(bp.InputError, match="seeds of at least 1"):
         reproduce(["pinn"], seeds=0, out=tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(bp.InputError, match="cannot be made"):
+    with pytest.raises(bp.InputError, match="cannot be created"):
         reproduce(["pinn"], out=tmp_path / "file")
 
 

@@ -1,4 +1,4 @@
-"""One case of an experiment: a method on one of the paper's problems with one data set, and what came of it."""
+"""One case of an experiment: a method on one of the paper's problems with one data set, and its outcome."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,7 @@ Say = Callable[[Progress], None] | bool
 
 @dataclass(frozen=True)
 class GPR:
-    """Gaussian process regression with the network's own prior: the paper's BNN-GPR."""
+    """Gaussian process regression with the covariance of the network's prior: the paper's BNN-GPR."""
 
     draws: int = 100_000
 
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """A name for files, which is another one when anything of the case is."""
+        """File name of the case; it changes with any of the case's settings."""
         told = f"{self.make.__name__} {self.method!r} {self.surrogate!r}"
         plain = re.sub(r"[^\w.]+", "-", self.label)
         return f"{plain}-noise-{self.noise:g}-seed-{self.seed}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
@@ -58,9 +58,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: numbers, which go into result.json, and arrays for figures.
+    """The outcome of a case: numbers for result.json, and arrays for figures.
 
-    ``arrays`` has for each quantity its ``mean``, ``sd`` and ``truth`` on a mesh, by names such as "u/mean".
+    ``arrays`` holds the ``mean``, ``sd`` and ``truth`` of each quantity on a mesh, under names such as "u/mean".
     """
 
     numbers: dict[str, Any]
@@ -68,18 +68,18 @@ class Outcome:
 
     @property
     def k(self) -> tuple[float, float]:
-        """Mean and sd of the unknown; the sd is NaN where there is none."""
+        """Mean and sd of the unknown k; the sd is NaN if the method has none."""
         found = self.numbers["unknowns"]["k"]
         return found["mean"], float("nan") if found["sd"] is None else found["sd"]
 
     def sd(self, name: str, where: np.ndarray | None = None) -> float:
-        """The mean sd of a quantity over the domain, or a part of it."""
+        """The sd of a quantity, averaged over the domain or a part of it."""
         values = self.arrays[f"{name}/sd"]
         return float(np.mean(values if where is None else values[where]))
 
 
 def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
-    """The outcome of a case, from its files if it has been run before; a run that was stopped goes on."""
+    """Run a case, or read its files if it is finished; an interrupted run is resumed."""
     numbers, arrays = folder / f"{case.key}.json", folder / f"{case.key}.npz"
     if numbers.is_file() and arrays.is_file():
         return Outcome(json.loads(numbers.read_text()), read_arrays(arrays))
@@ -92,7 +92,7 @@ def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
         unfinished = folder / f"{case.key}.run"
         result = infer(paper.problem, case.method, seed=case.seed, progress=progress, out=unfinished)
         if result.interrupted:
-            raise KeyboardInterrupt("what is done is kept; the same command goes on")
+            raise KeyboardInterrupt("stopped; finished work is kept, and the same command resumes")
         outcome = summarised(case, paper, result)
     outcome.numbers["seconds"] = time.perf_counter() - started
     outcome.numbers["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -101,7 +101,7 @@ def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
     write_file(numbers, told.encode())
     if not isinstance(case.method, GPR):
         _remove(folder / f"{case.key}.run")
-    return Outcome(json.loads(told), outcome.arrays)  # as it will be read
+    return Outcome(json.loads(told), outcome.arrays)  # as read back from the file
 
 
 def _remove(folder: Path) -> None:
@@ -124,12 +124,12 @@ def _told(case: Case) -> dict[str, Any]:
 
 
 def _quantities(paper: PaperProblem) -> list[str]:
-    """Names of what has a truth: the field, and the equation if there is one."""
+    """Names of the quantities with a truth: the field, and the equation if there is one."""
     return [name for name in paper.truth.functions if name == "u" or name in paper.problem.sensors]
 
 
 def _compare(paper: PaperProblem, name: str, mean: np.ndarray, sd: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers and arrays of one quantity on the mesh."""
+    """Errors, as numbers, and arrays of one quantity on the mesh."""
     at = paper.problem.grid()
     truth = np.asarray(paper.truth.functions[name](**at), float)
     error = float(np.linalg.norm(mean - truth) / np.linalg.norm(truth))
@@ -144,7 +144,7 @@ def _compare(paper: PaperProblem, name: str, mean: np.ndarray, sd: np.ndarray) -
 
 
 def summarised(case: Case, paper: PaperProblem, result: Result) -> Outcome:
-    """Numbers of a result, from the chains that are on the truth's solution where there are several."""
+    """The outcome of a result; with several solutions, from the chains on the one closest to the truth."""
     groups = result.diagnose().branches or (tuple(range(result.z.shape[0])),)
     at, truth = paper.problem.grid(), paper.truth.functions["u"]
     target = np.asarray(truth(**at), float)
@@ -195,7 +195,7 @@ def _regressed(case: Case, paper: PaperProblem, method: GPR) -> Outcome:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """All outcomes of an experiment, to be asked for by label, noise and data set."""
+    """All outcomes of an experiment, looked up by label, noise and data set."""
 
     all: list[Outcome]
 
@@ -216,4 +216,4 @@ class Outcomes:
             told = outcome.numbers
             if (told["label"], told["noise"], told["seed"]) == (label, noise, seed):
                 return outcome
-        raise InputError(f"reproduce: there is no outcome of {label} at noise {noise:g} with data set {seed}")
+        raise InputError(f"reproduce: no outcome of {label} at noise {noise:g} for data set {seed}")

@@ -1,4 +1,4 @@
-"""Every experiment of the paper, with what the paper says of it, and the settings of its methods."""
+"""Every experiment of the paper, with the paper's claims about it and the settings of its methods."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ KL = KarhunenLoeve(Exponential(length=0.25), terms=20, interval=(-1, 1))
 def _forward(
     name: str, about: str, make: Callable[..., PaperProblem], settings: Settings, *more: c.Claim, **rest: Any
 ) -> Comparison:
-    """A forward problem by HMC, VI and dropout at both noises, with what the paper says of each of them."""
+    """A forward problem with HMC, VI and dropout at both noise levels, and the paper's claims about each method."""
     usual = [
         c.sd_grows("HMC"), *c.both_noises(c.within, "HMC"), c.sd_does_not_grow("dropout 1%"),
         c.sd_does_not_grow("dropout 5%"), *c.both_noises(c.not_within, "dropout 1%"),

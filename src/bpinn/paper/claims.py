@@ -1,4 +1,4 @@
-"""Sentences that the paper draws from its figures and tables, each as a computed check."""
+"""Claims that the paper makes from its figures and tables, each as a computed check."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ import numpy as np
 
 from bpinn.paper.cases import Outcome, Outcomes
 
-Checked = tuple[bool, str]  # whether it holds for one data set, and the numbers it rests on
+Checked = tuple[bool, str]  # whether the claim holds for one data set, and the numbers behind it
 
 
 @dataclass(frozen=True)
 class Claim:
-    """``says`` is the sentence in our words; ``check`` looks at one data set."""
+    """``says`` is the claim in our words; ``check`` tests it on one data set."""
 
     name: str
     says: str
     check: Callable[[Outcomes, int], Checked]
 
     def judge(self, outcomes: Outcomes) -> dict[str, Any]:
-        """How often it holds over the data sets, with the numbers."""
+        """For how many data sets the claim holds, with the numbers."""
         found = {seed: self.check(outcomes, seed) for seed in outcomes.seeds}
         return {
             "name": self.name,
@@ -33,16 +33,16 @@ class Claim:
 
 LOW, HIGH = 0.01, 0.1
 MOST = 0.9  # of the domain, where the paper says "mostly"
-ALIKE = 2.0  # by less than which factor two standard deviations are "not significantly different"
+ALIKE = 2.0  # sds within this factor are "not significantly different"
 
 
 def _ratio(a: float, b: float) -> float:
-    """A method that has no spread at all is infinitely far from one that has."""
+    """a / b, also for methods without spread: 1 if both are zero, infinite if only ``b`` is."""
     return a / b if b else 1.0 if not a else float("inf")
 
 
 def _sds(outcomes: Outcomes, label: str, quantity: str, seed: int) -> tuple[float, float]:
-    """The mean sd at the low noise and at the high one."""
+    """The mean sd at the low and at the high noise."""
     low, high = (outcomes.get(label, noise, seed).sd(quantity) for noise in (LOW, HIGH))
     return low, high
 
@@ -97,7 +97,7 @@ def worse_than(label: str, other: str, noise: float, quantity: str = "u") -> Cla
     return Claim(f"{label}-worse-than-{other}-{noise:g}-{quantity}", says, check)
 
 
-# --- of an unknown ---
+# --- unknowns ---
 
 
 def _off(outcome: Outcome, truth: float) -> float:
@@ -179,7 +179,7 @@ def _inside(intervals: Sequence[tuple[float, float]], x: np.ndarray) -> np.ndarr
 
 
 def regions(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Where readings are missing, and where they are, on the mesh of the regression."""
+    """Masks on the mesh of the regression: the gaps without readings, and the rest."""
     x = np.linspace(-1, 1, outcome.arrays["u/mean"].size)
     gaps = _inside(GAPS, x)
     return gaps, ~gaps

@@ -1,4 +1,4 @@
-"""What an experiment is: methods on one of the paper's problems, compared with each other, the truth and the paper."""
+"""Experiments: methods on one of the paper's problems, compared with each other, the truth and the paper."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ CUT = {
 
 @dataclass(frozen=True)
 class Run:
-    """How an experiment is run."""
+    """The options of one run of an experiment."""
 
     preset: str
     seeds: Sequence[int]
@@ -39,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of an experiment: rows for a table, claims, everything for the file, and a figure."""
+    """The results of an experiment: a table, claims, all numbers for result.json, and a figure."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -55,16 +55,16 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, how: Run) -> Found:
-        """Run it, or what is left of it."""
+        """Run the experiment; finished cases are not run again."""
 
     def cut(self, preset: str) -> list[str]:
-        """What a preset leaves out of the paper's settings, in words."""
+        """How a preset differs from the paper's settings, one sentence each."""
         return []
 
 
 @dataclass(frozen=True)
 class Comparison(Experiment):
-    """Methods on one of the paper's problems, at one or two noises."""
+    """Methods on one of the paper's problems, at one or two noise levels."""
 
     make: Callable[..., PaperProblem]
     methods: tuple[str, ...]
@@ -73,8 +73,8 @@ class Comparison(Experiment):
     claims: tuple[c.Claim, ...]
     truth: float | None = None  # of k
     surrogates: Mapping[str, Field] = field(default_factory=dict)
-    flat: bool = True  # one coordinate
-    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a preset cuts beside the usual
+    flat: bool = True  # whether there is only one coordinate
+    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # further differences of a preset from the paper
 
     def method(self, label: str, preset: str, noise: float) -> Method | GPR:
         if label == "GPR":
@@ -123,7 +123,7 @@ class Comparison(Experiment):
         )  # fmt: skip
 
     def table(self, outcomes: Outcomes) -> tuple[list[str], list[list[str]]]:
-        """A row for each noise and method, in the mean over data sets."""
+        """One row per noise and method, averaged over data sets (R-hat and ESS: the worst)."""
         columns = ["noise", "method"]
         columns += ["k", "the paper's k", "sd / the paper's", "truth within 2 sd"] if self.truth is not None else []
         columns += ["error of u", "u within 2 sd", "mean sd of u", "R-hat", "ESS", "seconds"]
@@ -165,7 +165,7 @@ class Comparison(Experiment):
 
 @dataclass(frozen=True)
 class Pair(Experiment):
-    """Two comparisons by the same methods, the second with an unknown, as one experiment."""
+    """Two comparisons of the same methods as one experiment; the second has an unknown."""
 
     first: Comparison
     second: Comparison
@@ -195,7 +195,7 @@ class Pair(Experiment):
 
 @dataclass(frozen=True)
 class UnknownComparison(Comparison):
-    """A comparison whose figure is of k alone, with the readings in two dimensions."""
+    """A comparison whose figure shows k and the positions of the readings."""
 
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         assert self.truth is not None

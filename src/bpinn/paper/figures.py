@@ -18,7 +18,7 @@ PANEL, MAP = (2.6, 2.1), (2.5, 2.2)
 def bands(
     outcomes: Outcomes, problems: dict[float, PaperProblem], quantities: Sequence[str], heading: str = ""
 ) -> list[Any]:
-    """A row for each noise and quantity, a panel for each method, of the first data set: mean and two sd."""
+    """Mean and two sd on the first data set; one row per noise and quantity, one panel per method."""
     seed = outcomes.seeds[0]
     panels: list[Any] = []
     labels = outcomes.labels
@@ -56,7 +56,7 @@ def _band(ax: Axes, outcome: Outcome, paper: PaperProblem, name: str, title: str
 
 
 def maps(outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
-    """For each noise the error of u above its sd, a column for each method, of the first data set."""
+    """Error of u (above) and its sd (below) on the first data set, for each noise; one column per method."""
     seed = outcomes.seeds[0]
     panels: list[Any] = []
     for noise in outcomes.noises:
@@ -80,7 +80,7 @@ def _map(ax: Axes, values: np.ndarray, grid: dict[str, np.ndarray], title: str) 
 
 
 def sensors(problems: dict[float, PaperProblem]) -> list[Any]:
-    """Where u and f are read, over their truths (the paper's figure of training data)."""
+    """Positions of the readings of u and f over the truth (the paper's figure of training data)."""
     paper = problems[min(problems)]
     grid = paper.problem.grid()
 
@@ -100,7 +100,7 @@ def sensors(problems: dict[float, PaperProblem]) -> list[Any]:
 
 
 def unknowns(outcomes: Outcomes, truth: float, papers: dict[float, dict[str, Any]]) -> list[Any]:
-    """k by every method and data set, a panel for each noise, with the paper's beside."""
+    """k for every method and data set next to the paper's, one panel per noise."""
 
     def panel(ax: Axes, noise: float) -> None:
         for place, label in enumerate(outcomes.labels):
@@ -123,7 +123,7 @@ def unknowns(outcomes: Outcomes, truth: float, papers: dict[float, dict[str, Any
 
 
 def bars(outcomes: Outcomes, minutes: dict[str, float]) -> Figure:
-    """Seconds of each method, with the paper's minutes beside."""
+    """Run time of each method in seconds, next to the paper's (``minutes``)."""
 
     def panel(ax: Axes) -> None:
         labels = outcomes.labels

@@ -1,4 +1,4 @@
-"""What the paper reports, to be shown beside ours."""
+"""Numbers reported in the paper, for comparison."""
 
 # k: mean and sd by problem, noise and method (Tables 1 to 3, and the text for the PINN).
 K: dict[tuple[str, float], dict[str, tuple[float, float | None]]] = {

@@ -1,4 +1,4 @@
-"""Experiments on the prior of a network alone."""
+"""Experiments on the prior of a network, without data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bpinn.plot import drawing
 
 @dataclass(frozen=True)
 class PriorDensity(Experiment):
-    """Densities of u and its derivatives at three points, against normal ones."""
+    """Prior densities of u and its derivatives at three points, compared with normal densities."""
 
     def run(self, how: Run) -> Found:
         draws = 2000 if how.preset == "tiny" else 100_000
@@ -53,7 +53,7 @@ PRIORS = {
 
 @dataclass(frozen=True)
 class PriorCovariance(Experiment):
-    """Covariance functions of five priors; what is compared is how far each is from (b)'s, in its largest value."""
+    """Covariance functions of five priors, compared by the largest difference from (b), relative to its maximum."""
 
     def run(self, how: Run) -> Found:
         draws = 500 if how.preset == "tiny" else 100_000

@@ -1,6 +1,6 @@
 """The problems of the B-PINNs paper (Yang, Meng, Karniadakis 2020), each with its truth.
 
-Noise and sensors are as the paper states them; where it is silent, the choice is written down here.
+Noise and sensors follow the paper; the docstrings state our choices where the paper gives none.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Function = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class Truth:
-    """What generated the data: functions of the coordinates by name, and the values of the unknowns."""
+    """The truth behind the data: functions of the coordinates by name, and the values of the unknowns."""
 
     functions: dict[str, Function]
     unknowns: dict[str, float] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def _forward_1d(
 def inverse_reaction_1d(noise: float = 0.1, seed: int = 0, surrogate: Field | None = None) -> PaperProblem:
     """Diffusion-reaction with unknown k (Sec. 3.3.1): 32 sensors for f, 6 for u inside, 2 at the ends.
 
-    The ends keep noise 0.01 at both noise scales, as the paper states; k ~ N(0, 1), which it does not.
+    The ends have noise 0.01 at both noise levels, as in the paper. The prior k ~ N(0, 1) is our choice.
     """
     rng = _generator(noise, seed)
     x_f, x_u = np.linspace(-0.7, 0.7, 32), np.linspace(-0.7, 0.7, 8)
@@ -178,7 +178,7 @@ def allen_cahn_2d(noise: float = 0.1, seed: int = 0, surrogate: Field | None = N
 def inverse_reaction_2d(noise: float = 0.1, seed: int = 0, surrogate: Field | None = None) -> PaperProblem:
     """Diffusion-reaction with unknown k (Sec. 3.3.2): 100 random sensors for u and f, 25 on each side.
 
-    The paper does not state its solution; ours is sin(pi x) sin(pi y) with k = 1. The sides keep noise 0.01.
+    The paper does not state its solution; ours is sin(pi x) sin(pi y) with k = 1. The sides have noise 0.01.
     """
     rng = _generator(noise, seed)
     inside = {"x": rng.uniform(-1, 1, 100), "y": rng.uniform(-1, 1, 100)}

@@ -1,4 +1,4 @@
-"""The paper's evaluation, run anew: every figure and table, and a check of every sentence drawn from them."""
+"""Reproduction of the paper's evaluation: every figure and table, and a check of every claim based on them."""
 
 import io
 import json
@@ -34,25 +34,25 @@ def reproduce(
     progress: Say = True,
     say: Callable[[str], None] = print,
 ) -> dict[str, dict[str, Any]]:
-    """Run experiments of the paper; each writes result.json and its figure into a folder of its own.
+    """Run experiments of the paper; each writes result.json and its figure into its own folder.
 
     Arguments:
-        names: of experiments, in `EXPERIMENTS`; all of them if there are none.
+        names: names of experiments, from `EXPERIMENTS`; all of them if empty.
         preset: "quick", or "paper" for the paper's own settings.
-        seed: of the first data set.
-        seeds: how many data sets.
-        out: the folder. What is there of the same settings is not run again.
+        seed: the seed of the first data set.
+        seeds: the number of data sets.
+        out: the output folder. Cases that it already holds with the same settings are not run again.
         progress: as in `bpinn.infer`.
-        say: is told the table and the claims of each experiment.
+        say: called with each line of output: the table and the claims of each experiment.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
-        raise InputError(f"reproduce: {unknown[0]!r} is not an experiment; there are {', '.join(EXPERIMENTS)}")
+        raise InputError(f"reproduce: {unknown[0]!r} is not an experiment; choose from {', '.join(EXPERIMENTS)}")
     if preset not in PRESETS:
         raise InputError(f"reproduce: preset must be 'quick' or 'paper', got {preset!r}")
     if not isinstance(seeds, int) or seeds < 1 or not isinstance(seed, int) or seed < 0:
         raise InputError(
-            f"reproduce: seed and seeds must be whole numbers, seeds at least 1, got {seed!r} and {seeds!r}"
+            f"reproduce: seed must be an integer of at least 0 and seeds of at least 1, got {seed!r} and {seeds!r}"
         )
     found = {}
     for name in names or EXPERIMENTS:
@@ -60,7 +60,7 @@ def reproduce(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"reproduce: {folder} cannot be made: {error.strerror or error}") from None
+            raise InputError(f"reproduce: {folder} cannot be created: {error.strerror or error}") from None
         cut = experiment.cut(preset)
         say(f"{name}: {experiment.about}")
         with only_one(folder):
@@ -90,7 +90,7 @@ def _written(name: str, about: str, preset: str, cut: list[str], outcome: Found,
 
 
 def _small_png(figure: Figure) -> bytes:
-    """As fine as can be, but small enough for a page: with fewer colours, and then fewer dots."""
+    """As PNG below the size limit: first with fewer colours, then with fewer dots per inch."""
     for dots in DOTS_PER_INCH:
         drawn = image(figure, "png", dots)
         if len(drawn) < MOST_BYTES:
@@ -113,4 +113,4 @@ def _tell(outcome: Found, cut: list[str], say: Callable[[str], None]) -> None:
         first = next(iter(claim["numbers"].values()))
         say(f"  {holds}: {claim['says']} ({first}{', ...' if claim['of'] > 1 else ''})")
     for text in cut:
-        say(f"  cut: {text}")
+        say(f"  differs from the paper: {text}")

@@ -1,11 +1,10 @@
-"""Figures of results: fields with their uncertainty, posteriors of unknowns, traces, an overview; and of the prior.
+"""Plots of results and of the prior: fields with their uncertainty, posteriors of unknowns, traces, an overview.
 
-Every function returns a matplotlib `Figure` and leaves pyplot and the global style alone, so figures can be
-made in a script, a notebook (after ``%matplotlib inline``) or a server:
-``bp.plot.overview(result).savefig("overview.png")``.
+Every function returns a matplotlib `Figure` and does not touch pyplot or the global style, so it works in a script,
+in a notebook (after ``%matplotlib inline``) and on a server: ``bp.plot.overview(result).savefig("overview.png")``.
 
-Throughout, blue is the posterior (line: mean, shade: central interval), black dashes are the truth, orange
-points are readings and grey is the prior; the colours are safe for colour-blind readers.
+Blue is the posterior (line: mean, shaded: central interval), dashed black the truth, orange points the readings and
+grey the prior. The palette is colour-blind safe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,30 +38,30 @@ def band(
     ax: Axes | None = None,
     noise: views.Noise = False,
 ) -> Figure:
-    """A quantity along one coordinate: posterior mean, central interval, and readings with one sd of noise.
+    """Plot a quantity along one coordinate: posterior mean, central interval, and readings with one sd of noise.
 
     Arguments:
-        result: draws of the posterior; or a `Prediction`, such as one of `bp.reference.gp`, which is shown at its own
-            points, without readings: ``quantity``, ``at`` and ``noise`` are not given then.
-        quantity: what `Result.predict` takes: a field, a derivative, the name of sensors, a function of names.
-        at: where; the whole domain unless given. With several coordinates fix all but one, such as
-            ``{"x": grid, "t": 0.5}``; readings are shown if they lie on that slice.
-        truth: a function of the coordinates, an array with a value for each point, or either by name.
+        result: a result of `bp.infer`; or a `Prediction`, such as one of `bp.reference.gp`, which is plotted at its
+            own points, without readings and without ``quantity``, ``at`` and ``noise``.
+        quantity: as in `Result.predict`: a field, a derivative, the name of sensors, or a function of names.
+        at: the points; the whole domain by default. With several coordinates, fix all but one, such as
+            ``{"x": grid, "t": 0.5}``; only readings on that slice are shown.
+        truth: a function of the coordinates, an array with one value per point, or a dictionary of these by name.
         p: probability of the interval.
-        ax: axes to draw into; a new figure unless given.
-        noise: as in `Result.predict`; True shows the interval of new readings.
+        ax: axes to draw into; a new figure by default.
+        noise: as in `Result.predict`; True plots the predictive interval of new readings.
 
     Example:
         ``bp.plot.band(result, "u", truth=lambda x: np.sin(6 * x) ** 3).savefig("u.pdf")``
     """
     if isinstance(result, Prediction):
         if quantity is not None or at is not None or noise is not False:
-            raise InputError("band: a Prediction has its own quantity, points and noise; give none of them")
+            raise InputError("band: a Prediction has its own quantity, points and noise; leave these arguments out")
         view = views.of_prediction(result, truth, f"band {result.label!r}")
     else:
         _check_result(result, "band")
         if quantity is None:
-            raise InputError("band: no quantity; say what to show, such as band(result, 'u')")
+            raise InputError("band: no quantity given; name one, such as band(result, 'u')")
         view = views.view(result, quantity, at, truth, f"band {label(quantity)!r}", noise=noise)
     view.check_varying(1)
     draw = partial(drawing.draw_band, view=view, p=p)
@@ -70,15 +69,15 @@ def band(
         return drawing.figure([draw], 1, drawing.ALONE)
     with matplotlib.rc_context(drawing.STYLE):
         draw(ax)
-        ax.legend(frameon=True, framealpha=0.8, edgecolor="none")  # it may lie on the data
+        ax.legend(frameon=True, framealpha=0.8, edgecolor="none")  # the legend may cover data
     return ax.get_figure(root=True)  # type: ignore[return-value]
 
 
 def maps(result: Result, quantity: Quantity, at: views.At = None, *, truth: Any = None) -> Figure:
-    """A quantity over two coordinates: mean and sd, and with a truth the truth and the error; dots are readings.
+    """Plot a quantity over two coordinates: mean and sd, and with ``truth`` the truth and the error; dots are readings.
 
-    ``at`` gives an axis of points for each of two coordinates (or a mesh, as `Problem.grid` does) and a number
-    for every other one; the whole domain unless given. ``truth`` is as in `band`, an array in the mesh's shape.
+    ``at`` gives a 1-D array of points for each of two coordinates (or a mesh, as from `Problem.grid`) and a number
+    for every other coordinate; the whole domain by default. ``truth`` is as in `band`; an array has the mesh's shape.
 
     Example:
         ``bp.plot.maps(result, "u", {"x": np.linspace(0, 1, 50), "t": np.linspace(0, 2, 80), "y": 0.5})``
@@ -97,7 +96,7 @@ def maps(result: Result, quantity: Quantity, at: views.At = None, *, truth: Any 
 
 
 def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = None, p: float = 0.95) -> Figure:
-    """`band` or `maps`, by the number of coordinates that the quantity depends on and ``at`` does not fix.
+    """Call `band` or `maps`, depending on how many coordinates the quantity has that ``at`` does not fix.
 
     Example:
         ``bp.plot.field(result, "u", truth={"u": lambda x, t: np.exp(-t) * np.sin(x)})``
@@ -112,7 +111,7 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
 
 
 def modes(result: Result, name: Quantity, at: views.At = None, *, truth: Any = None, p: float = 0.95) -> Figure:
-    """A quantity on each of the solutions that draws are on (see `Result.modes`): its band, or maps of mean and sd.
+    """Plot a quantity for each solution in the posterior (see `Result.modes`): its band, or maps of mean and sd.
 
     Example:
         ``bp.plot.modes(result, "u").savefig("solutions.png")``
@@ -140,7 +139,7 @@ def _titled(ax: Axes, draw: drawing.Draw, title: str) -> None:
 
 
 def unknowns(result: Result, *, truth: Any = None) -> Figure:
-    """The posterior of each unknown and inferred noise: draws, mean, 95% interval, and the prior if it has a density.
+    """Plot the posterior of each unknown and inferred noise: histogram, mean, 95% interval, and the prior density.
 
     Example:
         ``bp.plot.unknowns(result, truth={"k": 0.7})``
@@ -148,18 +147,18 @@ def unknowns(result: Result, *, truth: Any = None) -> Figure:
     _check_result(result, "unknowns")
     panels = drawing.posterior_panels(result, views.by_name(result.problem, truth, "unknowns"))
     if not panels:
-        raise InputError("unknowns: the problem has no unknowns or inferred noises; use plot.field or plot.traces")
+        raise InputError("unknowns: the problem has no unknowns and no inferred noise; use plot.field or plot.traces")
     return drawing.figure(panels, 3, drawing.BESIDE)
 
 
 def traces(result: Result) -> Figure:
-    """Each chain's draws of every unknown, inferred noise and the log density, in order, with R-hat.
+    """Trace plots of every unknown, every inferred noise and the log density, one line per chain, with R-hat.
 
-    Chains that have found the same posterior overlap, each like noise around one level.
+    Chains that have converged overlap and look like noise around a constant level.
     """
     _check_result(result, "traces")
     if not result.method.has_spread:
-        raise InputError("traces: a single solution has no draws to follow; use plot.history")
+        raise InputError("traces: a single solution has no draws to trace; use plot.history")
     shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats.log_density}
     panels: list[drawing.Draw] = [
         partial(drawing.draw_trace, name=name, draws=draws, method=result.method) for name, draws in shown.items()
@@ -168,10 +167,10 @@ def traces(result: Result) -> Figure:
 
 
 def history(result: Result) -> Figure:
-    """How a fit went: the evidence lower bound, or the loss, over its steps; a line for each fit.
+    """Plot the evidence lower bound or the loss against the training step, one line per fit.
 
-    Where it still climbs at the end, more steps are wanted. Losses are on a logarithmic scale if they are positive;
-    of the evidence lower bound the last nine tenths are shown, for it starts far below.
+    If it has not levelled off at the end, use more steps. Positive losses have a logarithmic scale; the first tenth of
+    the evidence lower bound is left out, because it starts far below.
 
     Example:
         ``bp.plot.history(bp.infer(problem, bp.VI(), seed=0)).savefig("history.png")``
@@ -179,7 +178,7 @@ def history(result: Result) -> Figure:
     _check_result(result, "history")
     told = {name: values for name, values in result.history.items() if name in ("elbo", "loss")}
     if not told:
-        raise InputError(f"history: {type(result.method).__name__} fits nothing and has no history; use plot.traces")
+        raise InputError(f"history: {type(result.method).__name__} records no training history; use plot.traces")
     steps = result.history["step"]
     panels: list[drawing.Draw] = [
         partial(drawing.draw_history, name=name, steps=steps, values=values) for name, values in told.items()
@@ -188,10 +187,10 @@ def history(result: Result) -> Figure:
 
 
 def overview(result: Result, *, truth: Any = None) -> Figure:
-    """Everything in one figure: each field, each other measured quantity, and each unknown.
+    """Plot everything in one figure: each field, each other measured quantity, and each unknown.
 
-    Quantities of one coordinate are bands, others are maps (coordinates beyond the second at the middle of the
-    domain). ``truth`` maps names of fields, sensors and unknowns to functions or values, or is a `bp.paper.Truth`.
+    Quantities of one coordinate are bands, others are maps (any third and further coordinate is fixed at the middle of
+    the domain). ``truth`` maps names of fields, sensors and unknowns to functions or values, or is a `bp.paper.Truth`.
 
     Example:
         ``paper = bp.paper.regression(); bp.plot.overview(bp.infer(paper.problem, seed=0), truth=paper.truth)``
@@ -206,7 +205,7 @@ def overview(result: Result, *, truth: Any = None) -> Figure:
         middle = {c: sum(problem.domain[c]) / 2 for c in needed[2:]}
         view = views.view(result, quantity, {**views.mesh(problem, needed[:2]), **middle}, truth, where, called=name)
         if len(needed) > 1:
-            # the truth is seen in the error
+            # the error already shows the truth
             planes.append([draw for title, draw in drawing.map_panels(view).items() if title != "truth"])
         elif needed:
             others.append(partial(drawing.draw_band, view=view, p=0.95))
@@ -227,13 +226,13 @@ def prior_density(
     draws: int = 20_000,
     seed: int = 0,
 ) -> Figure:
-    """The prior of quantities at some points, a panel for each: draws in colour, dashes the normal of the same sd.
+    """Plot the prior density of quantities at a few points, one panel per quantity; dashed: normal with the same sd.
 
-    A wide network's own values are nearly normal; its derivatives have heavier tails.
+    The values of a wide network are nearly normal; its derivatives have heavier tails.
 
     Arguments:
-        quantities: the first field and its first two derivatives unless given.
-        at: a few points; both ends and the middle of the domain unless given.
+        quantities: the first field and its first two derivatives by default.
+        at: a few points; both ends and the middle of the domain by default.
 
     Example:
         >>> import bpinn as bp
@@ -265,10 +264,10 @@ def prior_density(
 def covariance(
     problem: Problem, quantity: Quantity | None = None, at: views.At = None, *, draws: int = 20_000, seed: int = 0
 ) -> Figure:
-    """The prior's covariance of a quantity between any two points along one coordinate, estimated from draws.
+    """Plot the prior covariance of a quantity between points along one coordinate, estimated from draws.
 
-    ``quantity`` is the first field unless given. ``at`` gives points along one coordinate and a number for every
-    other one; without it the first coordinate varies, and others stay at the middle of the domain.
+    ``quantity`` is the first field by default. ``at`` gives points along one coordinate and a number for every other
+    one; by default the first coordinate varies and the others are fixed at the middle of the domain.
 
     Example:
         ``bp.plot.covariance(problem, "u_x").savefig("covariance.png")``
@@ -284,7 +283,7 @@ def covariance(
     varying = [c for c, a in located.quantity.at.items() if np.ptp(a) > 0]
     if len(varying) != 1:
         came = f"{', '.join(varying)} vary" if varying else "no coordinate varies"
-        raise InputError(f"{where}: {came}; give points along one coordinate, and a number for any other, in at")
+        raise InputError(f"{where}: {came}; give points along one coordinate, and a number for each other one, in at")
     order = np.argsort(located.quantity.at[varying[0]], kind="stable")
     values = prior.covariance(problem, quantity, at, draws=draws, seed=seed)[np.ix_(order, order)]
     fixed = views.place({c: a[0] for c, a in located.quantity.at.items() if c not in varying})
@@ -296,17 +295,17 @@ def covariance(
 
 
 def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figure:
-    """The ranks of truths among draws, a panel for each quantity: inside of the shade the posterior is right.
+    """Plot the SBC ranks of the truths, one panel per quantity: within the shaded band the posterior is calibrated.
 
-    A line that rises above it first and falls below it later means error bars that are too narrow; the other way
-    round, too wide; a line above or below it throughout, a bias. ``names`` are the unknowns, the log likelihood and
-    some of the others unless given.
+    The line is the ECDF of the ranks minus the uniform one. First above the band and then below it means error bars
+    that are too narrow; the opposite, too wide; on one side throughout, a bias. ``names`` defaults to the unknowns, the
+    log likelihood and a selection of the other quantities.
 
     Example:
         ``bp.plot.calibration(bp.calibration.sbc(problem)).savefig("sbc.png")``
     """
     if not isinstance(found, Calibration):
-        raise InputError(f"calibration: expected what bp.calibration.sbc gives, got {type(found).__name__}")
+        raise InputError(f"calibration: expected a Calibration from bp.calibration.sbc, got {type(found).__name__}")
     if names is None:
         last = [name for name in found.names if " at " not in name]
         others = [name for name in found.names if " at " in name]
@@ -321,9 +320,9 @@ def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figur
 def _check_problem(problem: Problem, where: str) -> None:
     if not isinstance(problem, Problem):
         hint = "; use result.problem" if isinstance(problem, Result) else ""
-        raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}{hint}")
+        raise InputError(f"{where}: expected a bp.Problem as first argument, got {type(problem).__name__}{hint}")
 
 
 def _check_result(result: Result, where: str) -> None:
     if not isinstance(result, Result):
-        raise InputError(f"{where}: expected what bp.infer gives first, got {type(result).__name__}")
+        raise InputError(f"{where}: expected a Result from bp.infer as first argument, got {type(result).__name__}")

@@ -1,4 +1,4 @@
-"""How figures look: the palette, the layout of panels, and each kind of panel."""
+"""Drawing: the palette, the layout of panels, and a function for each kind of panel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from bpinn.result import Result
 
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe and Ito's palette
 CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
-VALUES, ERRORS = "viridis", "cividis"  # colour maps of a quantity, and of its sd and error
+VALUES, ERRORS = "viridis", "cividis"  # colour maps: of values, and of sd and error
 STYLE = {
     "font.size": 10,
     "axes.labelsize": 11,
@@ -37,7 +37,7 @@ Draw = Callable[[Axes], None]  # draws one panel
 
 
 def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float]) -> Figure:
-    """The panels row by row (None leaves a gap), below one legend with each label once."""
+    """Lay out panels row by row (None leaves a gap) under one shared legend without duplicate labels."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     width, height = ALONE if size == BESIDE and len(panels) == 1 else size
@@ -49,7 +49,7 @@ def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float
             if draw is None:
                 continue
             ax = figure.add_subplot(rows, columns, i + 1)
-            # ticks are made when the figure is drawn, and would not know of our style then
+            # ticks are created when the figure is drawn, after our style has been reset
             ax.tick_params(labelsize=9)
             ax.locator_params(nbins=6)
             draw(ax)
@@ -67,7 +67,7 @@ def draw_band(ax: Axes, view: views.View, p: float) -> None:
     order = np.argsort(x, kind="stable")
     if not view.certain:
         low, high = (end.ravel()[order] for end in view.prediction.interval(p))
-        text = f"{100 * p:g}% of new readings" if view.noisy else f"{100 * p:g}% interval"
+        text = f"{100 * p:g}% predictive interval" if view.noisy else f"{100 * p:g}% interval"
         ax.fill_between(x[order], low, high, color=BLUE, alpha=0.25, lw=0, label=text)
     ax.plot(
         x[order], view.prediction.mean.ravel()[order], color=BLUE, label="solution" if view.certain else view.mean_label
@@ -82,7 +82,7 @@ def draw_band(ax: Axes, view: views.View, p: float) -> None:
 
 
 def map_panels(view: views.View) -> dict[str, Draw]:
-    """Mean, sd, truth and error by these names; values share one scale, and errors another."""
+    """Panels of mean, sd, truth and error, by name; mean and truth share one colour scale, sd and error another."""
     mean, sd, truth = view.prediction.mean, view.prediction.sd, view.truth
     shown = {"mean": mean} if view.certain else {"mean": mean, "sd": sd}
     if truth is not None:
@@ -121,7 +121,7 @@ def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
             value = numbers(known[scalar.owner], f"truth of {scalar.owner!r}")
             wanted = result.draws(scalar.owner).shape[2:]
             if value.shape != wanted:
-                raise InputError(f"truth of {scalar.owner!r}: it has shape {value.shape}, wanted is {wanted}")
+                raise InputError(f"truth of {scalar.owner!r}: got shape {value.shape}, expected {wanted}")
             truth = value.ravel()[scalar.component]
         panels.append(partial(draw_posterior, scalar=scalar, truth=truth, spread=result.method.has_spread))
     return panels
@@ -135,7 +135,7 @@ def draw_posterior(ax: Axes, scalar: views.NumberDraws, truth: Any = None, sprea
     title = f"{views.math(scalar.label)} = {views.number(mean)}"
     if draws.size > 1 and spread:
         heights, edges = np.histogram(draws, bins=min(30, int(np.sqrt(draws.size)) + 1), density=True)
-        # bins beyond the interval are left without width, so that the shade ends where it does
+        # bins outside the interval get zero width, so that the shading ends exactly at its bounds
         ax.stairs(heights, np.clip(edges, low, high), fill=True, color=BLUE, alpha=0.25, lw=0, label="95% interval")
         ax.stairs(heights, edges, color=BLUE, lw=1.0)
         title += f" [{views.number(low)}, {views.number(high)}]"
@@ -152,7 +152,7 @@ def draw_posterior(ax: Axes, scalar: views.NumberDraws, truth: Any = None, sprea
 
 def draw_trace(ax: Axes, name: str, draws: np.ndarray, method: Method) -> None:
     for i, chain in enumerate(draws):
-        # many thousand points a line would make a vector figure too large to open
+        # thousands of points per line would make the SVG or PDF too large to open
         style: Any = {"lw": 0.6, "alpha": 0.8, "rasterized": True, "color": CHAINS[i % len(CHAINS)]}
         ax.plot(chain, label=f"{method.unit} {i}", **style)
     ax.set(xlabel="draw", ylabel=views.math(name))
@@ -162,18 +162,18 @@ def draw_trace(ax: Axes, name: str, draws: np.ndarray, method: Method) -> None:
 
 
 def draw_densities(ax: Axes, name: str, draws: np.ndarray, points: Sequence[str]) -> None:
-    """Draws of shape (draws, points) as outlines of histograms, each with the normal of the same mean and sd."""
+    """Histogram outlines of draws of shape (draws, points), each with the normal of the same mean and sd."""
     mean, sd = draws.mean(axis=0), draws.std(axis=0)
     low, high = np.quantile(draws, [0.002, 0.998])
     edges = np.linspace(low, high, min(60, int(2 * np.cbrt(len(draws)))) + 1)
     grid = np.linspace(low, high, 301)
     for i, place in enumerate(points):
         colour = CHAINS[i % len(CHAINS)]
-        # a share of all draws, so that those beyond the edges are not made up for
+        # normalised by all draws, including those outside the edges
         heights = np.histogram(draws[:, i], edges)[0] / (len(draws) * np.diff(edges))
         ax.stairs(heights, edges, color=colour, lw=1.3, label=place)
         normal = np.exp(-0.5 * ((grid - mean[i]) / sd[i]) ** 2) / (sd[i] * np.sqrt(2 * np.pi))
-        ax.plot(grid, normal, color=colour, lw=0.9)  # seen between the dashes, it says which point they belong to
+        ax.plot(grid, normal, color=colour, lw=0.9)  # visible between the dashes: shows which point they belong to
         last = i == len(points) - 1
         ax.plot(grid, normal, color=BLACK, ls=(0, (4, 4)), lw=0.9, label="normal with the same sd" if last else None)
     ax.set(xlabel=views.math(name), xlim=(low, high), yticks=[])
@@ -191,14 +191,14 @@ def draw_covariance(ax: Axes, x: np.ndarray, values: np.ndarray, along: str, tit
 
 
 def colour_bar(ax: Axes, mesh: Any) -> None:
-    # an inset is as tall as the panel whatever the aspect
+    # an inset is as tall as the panel for any aspect ratio
     bar = ax.get_figure(root=True).colorbar(mesh, cax=ax.inset_axes((1.04, 0, 0.05, 1)))  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=9)
     bar.outline.set_visible(False)
 
 
 def draw_ranks(ax: Axes, name: str, pit: np.ndarray, band: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    """How far the distribution of ranks is from the uniform one, between simultaneous bands."""
+    """The ECDF of the ranks minus the uniform one, with simultaneous confidence bands."""
     points, low, high = band
     ax.fill_between(points, low - points, high - points, color=GREY, alpha=0.25, lw=0, label="95% of uniform ranks")
     at = np.sort(pit)

@@ -1,4 +1,4 @@
-"""What a figure shows: a quantity at points with its truth and its readings, and the numbers of unknowns."""
+"""The data behind a figure: a quantity at points with its truth and readings, and the draws of unknowns."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ Noise = bool | str | float
 
 @dataclass(frozen=True)
 class View:
-    """A quantity at points, and its readings there: arrays ``at``, ``values`` and ``noise`` of one length."""
+    """A quantity at points, with the readings in that range: ``at``, ``values`` and ``noise`` have equal lengths."""
 
     where: str
     label: str
@@ -45,12 +45,12 @@ class View:
 
     @property
     def certain(self) -> bool:
-        """A single draw has no spread."""
+        """True for a single solution, which has no sd."""
         return not np.isfinite(self.prediction.sd).any()
 
     @property
     def slice(self) -> str:
-        """Where the other coordinates stand: ' (t = 0.5)', or nothing."""
+        """The values of the fixed coordinates, such as ' (t = 0.5)', or an empty string."""
         places = place({c: self.prediction.at[c].flat[0] for c in self.needed if c not in self.varying})
         return f" ({places})" if places else ""
 
@@ -66,7 +66,7 @@ class View:
             other = "plot.band" if free else "plot.unknowns for a number" if not self.needed else "more points"
             raise InputError(f"{self.where}: {alone}; use {other}")
         if wanted == 2 and np.squeeze(self.prediction.at[free[0]]).ndim != 2:
-            raise InputError(f"{self.where}: points that are no mesh; give an axis for each of {' and '.join(free)}")
+            raise InputError(f"{self.where}: the points form no mesh; give 1-D arrays of {' and '.join(free)}")
 
 
 def view(
@@ -90,7 +90,7 @@ def view(
     scales = [result.draws(r.noise_name).mean() if r.noise_name else r.noise for r in groups]
     sd = join([r.likelihood.error_bar(r.values, scale) for r, scale in zip(groups, scales, strict=True)])
     shown = np.ones(len(values), bool)
-    for c in needed:  # within the plotted range, which is a single value for a fixed coordinate
+    for c in needed:  # keep readings in the plotted range, which is one value for a fixed coordinate
         slack = 1e-6 * np.ptp(problem.domain[c])
         low, high = prediction.at[c].min() - slack, prediction.at[c].max() + slack
         shown &= (places[c] >= low) & (places[c] <= high)
@@ -99,7 +99,7 @@ def view(
 
 
 def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
-    """A prediction by itself: no problem is known, so there are no readings to show."""
+    """The view of a prediction alone; without a problem there are no readings."""
     needed, none = tuple(prediction.at), np.empty(0)
     if isinstance(truth, Truth):
         truth = truth.functions
@@ -117,9 +117,9 @@ def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, 
 
 
 def pictured(problem: Problem) -> list[tuple[str, Quantity]]:
-    """Each field, then each other quantity that sensors measure, once, with what to call it.
+    """Each field, then each other measured quantity, without duplicates, with its name.
 
-    Quantities that are those of certain readings, such as averages about their positions, are nowhere else.
+    Quantities that are defined only at their readings, such as averages around their positions, are left out.
     """
     found: list[tuple[str, Quantity]] = [(name, name) for name in problem.fields]
     by_reading = {readings.name for readings in problem.readings if readings.quantity.is_by_reading}
@@ -135,19 +135,19 @@ def mesh(problem: Problem, coordinates: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def by_name(problem: Problem, truth: Any, where: str) -> dict[str, Any]:
-    """Truths as one dictionary."""
+    """The truths as one dictionary by name."""
     if isinstance(truth, Truth):
         return {**truth.functions, **truth.unknowns}
     if truth is not None and not isinstance(truth, Mapping):
         raise InputError(f"{where}: truth must be a dictionary by name, got {type(truth).__name__}")
     for name in truth or ():
         if name not in problem.sensors and name not in problem.scalars:
-            problem.names.resolve(name, f"{where}: truth")  # a name that is not known is an error
+            problem.names.resolve(name, f"{where}: truth")  # raises for an unknown name
     return dict(truth or {})
 
 
 def _truth_values(truth: Any, prediction: Prediction, needed: Sequence[str], where: str) -> np.ndarray:
-    """The truth at the points of a prediction, in their shape."""
+    """The truth at the points of a prediction, broadcast to their shape."""
     if callable(truth):
         try:
             truth = _call(truth, {c: prediction.at[c] for c in needed})
@@ -160,15 +160,15 @@ def _truth_values(truth: Any, prediction: Prediction, needed: Sequence[str], whe
         raise InputError(f"{where}: truth must be a function or numbers, got {type(truth).__name__}") from None
     shape = np.broadcast_shapes(*(a.shape for a in prediction.at.values()))
     if values.shape not in (shape, ()):
-        raise InputError(f"{where}: truth has shape {values.shape} but the points {shape}; give a value for each point")
+        raise InputError(f"{where}: truth has shape {values.shape}, the points have {shape}; give one value per point")
     return np.broadcast_to(values, shape)
 
 
 def _call(function: Callable[..., Any], at: Mapping[str, np.ndarray]) -> Any:
-    """By the names of the arguments if they are coordinates, otherwise in the domain's order."""
+    """Call by keyword if the arguments are named like the coordinates, otherwise by position in the domain's order."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # functions in C cannot say
+    except (TypeError, ValueError):  # functions written in C may have no signature
         return function(*at.values())
     if {p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD} >= set(at):
         return function(**at)
@@ -177,7 +177,7 @@ def _call(function: Callable[..., Any], at: Mapping[str, np.ndarray]) -> Any:
 
 @dataclass(frozen=True)
 class NumberDraws:
-    """One number of an unknown: draws of shape (chains, draws), and where it stands in its prior."""
+    """One component of an unknown: draws of shape (chains, draws), its index and its prior."""
 
     label: str
     draws: np.ndarray
@@ -186,13 +186,13 @@ class NumberDraws:
     prior: dist.Distribution | None = None
 
     def prior_density(self, at: np.ndarray) -> np.ndarray | None:
-        """Density of the prior, where it has one for this component alone."""
+        """The marginal prior density of this component, or None if the prior has no such density."""
         base = self.prior.base_dist if isinstance(self.prior, dist.Independent) else self.prior
         if base is None or base.event_shape:
             return None
         points = at.reshape(-1, *(1 for _ in base.batch_shape))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # points beyond the support are what the next line is for
+            warnings.simplefilter("ignore")  # the next line handles points outside the support
             density = np.where(base.support(points), np.exp(base.log_prob(points)), 0.0)
         return np.broadcast_to(density, (len(at), *base.batch_shape)).reshape(len(at), -1)[:, self.component]
 
@@ -206,7 +206,7 @@ def number_draws(result: Result) -> Iterator[NumberDraws]:
 
 
 def math(name: str) -> str:
-    """A name as mathematics: 'u_xx' is a u with a subscript; words stay words."""
+    """A name in mathtext: 'u_xx' becomes u with a subscript; words stay as they are."""
     found = re.fullmatch(rf"([a-zA-Z]|{GREEK})(?:_(\w+)|\[(\d+)\])?", name)
     if not found:
         return name
@@ -218,7 +218,7 @@ def math(name: str) -> str:
 
 
 def place(at: Mapping[str, float]) -> str:
-    """Coordinates with their values: 'x = 0.5, t = 1'."""
+    """Coordinates with their values, such as 'x = 0.5, t = 1'."""
     return ", ".join(f"{math(c)} = {number(value)}" for c, value in at.items())
 
 

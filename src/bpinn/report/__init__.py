@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing else, its figures as files, and the predictions as tables."""
+"""The report: a self-contained HTML page, its figures as files, and the predictions as tables."""
 
 import base64
 import csv
@@ -24,7 +24,7 @@ from bpinn.result import Mode, Result
 from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
-MOST_DRAWS = 1000  # from which figures and tables of fields are made
+MOST_DRAWS = 1000  # used for figures and tables of fields
 VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}
 
 
@@ -41,13 +41,13 @@ def write(
     """Write a result's report into a folder: report.html, figures/ (PNG and SVG) and tables/ (CSV).
 
     Arguments:
-        result: of `bp.infer`.
-        folder: where to; made if it does not exist.
-        title: of the page.
-        formulas: the equations as formulas by name; without them the functions' own text is shown.
-        truth: known truths by name, functions of the coordinates or numbers, to be shown beside.
-        sources: which file the readings of sensors come from, by name of the sensors.
-        load_from: what to say is loaded in Python.
+        result: a result of `bp.infer`.
+        folder: the output folder; created if it does not exist.
+        title: the title of the page.
+        formulas: the equations as formulas, by name; by default the page shows the source of their functions.
+        truth: known truths by name, functions of the coordinates or numbers, for comparison.
+        sources: the file that the readings come from, by name of the sensors.
+        load_from: the path that the page's Python example loads.
 
     Returns:
         The path of the page.
@@ -56,7 +56,7 @@ def write(
         ``bp.report.write(result, "report", title="Reaction rate")``
     """
     if not isinstance(result, Result):
-        raise InputError(f"report: expected a result of bp.infer first, got {type(result).__name__}")
+        raise InputError(f"report: expected a Result from bp.infer as first argument, got {type(result).__name__}")
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"report: {folder} is a file; give a folder")
@@ -81,16 +81,16 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"report: {folder} cannot be made: {error.strerror or error}") from None
+        raise InputError(f"report: {folder} cannot be created: {error.strerror or error}") from None
 
 
 def _stem(name: str) -> str:
-    """A name as the name of a file."""
+    """A name, made safe for use as a file name."""
     return re.sub(r"[^\w-]+", "_", name)[:80] or "_"
 
 
 def image(figure: Figure, kind: str, dpi: int = 150) -> bytes:
-    """A figure as PNG or SVG, the same bytes whenever it is the same figure."""
+    """A figure as PNG or SVG, byte-identical for identical figures."""
     buffer = io.BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None} if kind == "svg" else {"Software": None}
     with matplotlib.rc_context({"svg.hashsalt": "bpinn", "svg.fonttype": "path"}):
@@ -126,7 +126,7 @@ def _rounded(columns: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
 def _save_tables(
     result: Result, found: list[Portrait], check: predictive.Check | None, folder: Path
 ) -> list[tuple[str, str]]:
-    """The tables with what is in each."""
+    """Write the tables; returns the path and a description of each."""
     written = []
 
     def save(stem: str, content: bytes, about: str) -> None:
@@ -142,7 +142,9 @@ def _save_tables(
     for group in () if check is None else check.groups:
         numbers = {**group.at, "value": group.values, "expected": group.mean, "sd": group.sd, "p": group.p}
         save(
-            f"readings-{_stem(group.name)}", _csv(_rounded(numbers)), f"readings of {group.name}, and what is expected"
+            f"readings-{_stem(group.name)}",
+            _csv(_rounded(numbers)),
+            f"readings of {group.name} and their leave-one-out prediction",
         )
     return written
 
@@ -152,7 +154,7 @@ def _number(value: float) -> str:
 
 
 def _with_error(mean: float, sd: float) -> str:
-    """Such as 0.805 ± 0.066: two digits of the error, and as many decimals of the value."""
+    """Such as 0.805 ± 0.066: two digits of the error, and the value with as many decimals."""
     if not np.isfinite(sd) or sd <= 0:
         return _number(mean)
     decimals = int(1 - np.floor(np.log10(sd)))
@@ -255,7 +257,7 @@ def _surprising(check: predictive.Check | None) -> list[dict[str, Any]]:
 
 
 def _chains(result: Result) -> list[dict[str, Any]]:
-    """What the sampler recorded of each chain, where it did."""
+    """Statistics of each chain; empty if the sampler records none."""
     stats = result.stats
     if stats.acceptance is None or stats.step_size is None:
         return []

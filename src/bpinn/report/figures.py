@@ -1,4 +1,4 @@
-"""What a report shows of each quantity: its picture across the domain, slices in time, and the numbers behind them."""
+"""The figures of a report: each quantity across the domain, slices in time, and the numbers behind them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from bpinn.result import Mode, Result
 TIMES = ("t", "time")
 PANEL, WIDE = (4.2, 3.3), (6.4, 3.4)  # inches
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
-LABELLED = 5  # surprising readings that are marked by name
-# Groups of figures that are not of a quantity; no quantity is called so.
+LABELLED = 5  # surprising readings that get a label
+# Groups of figures that do not belong to a quantity; "#" avoids clashes with names.
 UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#unknowns", "#readings", "#health", "#solutions"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its place in the report and what it shows, in words."""
+    """A figure with its section in the report and its caption."""
 
     name: str
     group: str
@@ -32,7 +32,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Portrait:
-    """A quantity along one or two coordinates (others at the middle of the domain), and slices in time."""
+    """A quantity along one or two coordinates (others fixed at the middle of the domain), and slices in time."""
 
     name: str
     view: views.View
@@ -40,7 +40,7 @@ class Portrait:
 
     @property
     def errors(self) -> dict[str, float] | None:
-        """How far the mean is from the truth, relative to it, and the share of the points within two sd."""
+        """The relative L2 error of the mean, and the fraction of points where the truth is within two sd."""
         truth, mean, sd = self.view.truth, self.view.prediction.mean, self.view.prediction.sd
         if truth is None:
             return None
@@ -49,7 +49,7 @@ class Portrait:
         return {"error": float(apart / size) if size else float(apart), "within": within}
 
     def table(self) -> dict[str, np.ndarray]:
-        """Columns for a file: coordinates, mean, sd, ends of the 95% interval, and the truth if it is known."""
+        """Columns for a file: coordinates, mean, sd, bounds of the 95% interval, and the truth if known."""
         prediction, view = self.view.prediction, self.view
         columns = {c: prediction.at[c] for c in view.needed} | {"mean": prediction.mean}
         if not view.certain:
@@ -62,13 +62,13 @@ class Portrait:
 
 
 def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
-    """Of every field and every other quantity that sensors measure."""
+    """Portraits of every field and every other measured quantity."""
     problem, found = result.problem, []
     for name, quantity in views.pictured(problem):
         needed = views.coordinates(problem, quantity, f"report {name!r}")
         time = next((c for c in needed if c in TIMES), None)
         space = [c for c in needed if c != time]
-        # a plane of two coordinates: time is one of them where there is only one other
+        # a plane of two coordinates, including time if there is only one in space
         plane = ([*space, time] if time and len(space) < 2 else space)[:2]
         middle = {c: sum(problem.domain[c]) / 2 for c in needed if c not in plane}
         show = partial(views.view, result, quantity, truth=truth, where=f"report {name!r}", called=name)
@@ -83,23 +83,23 @@ def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
 
 
 def pictures(result: Result, found: list[Portrait], check: Check | None, truth: Mapping[str, Any]) -> Iterator[Picture]:
-    """Every figure of the report, each alone, so that a page can lay them out for its width."""
+    """Every figure of the report, one panel each, so that the page can lay them out for its width."""
     for portrait in found:
         yield from _quantity_pictures(portrait)
     known = {name: value for name, value in truth.items() if name in result.names}
     for scalar, panel in zip(views.number_draws(result), drawing.posterior_panels(result, known), strict=True):
-        caption = f"{scalar.label}: posterior, its mean and 95% interval, and the prior"
+        caption = f"{scalar.label}: posterior with mean and 95% interval, and prior"
         yield Picture(f"unknown-{scalar.label}", UNKNOWNS, caption, drawing.figure([panel], 1, PANEL))
     if check is not None:
         yield Picture(
-            "check-of-readings", READINGS, "how far each reading is from what the others lead one to expect, in sd",
+            "check-of-readings", READINGS, "leave-one-out z-score of each reading",
             drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
         )  # fmt: skip
     yield from _health_pictures(result)
 
 
 def solution_pictures(modes: Sequence[Mode], truth: Mapping[str, Any], draws: int) -> Iterator[Picture]:
-    """Every field on each of several solutions."""
+    """Every field, for each of several solutions."""
     for number, mode in enumerate(modes, 1):
         part = mode.result.thinned(draws)
         for portrait in portraits(part, truth):
@@ -118,7 +118,7 @@ def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
             yield Picture(f"{name}-{words}", name, caption, drawing.figure([panel], 1, PANEL))
     elif len(view.varying) == 1:
         band = partial(drawing.draw_band, view=view, p=0.95)
-        caption = f"{name}: posterior mean and 95% interval, with the readings{plain_slice(view)}"
+        caption = f"{name}: posterior mean and 95% interval, with any readings{plain_slice(view)}"
         yield Picture(name, name, caption, drawing.figure([band], 1, WIDE))
     else:
         scalar = views.NumberDraws(name, view.prediction.draws)
@@ -139,22 +139,22 @@ def _health_pictures(result: Result) -> Iterator[Picture]:
         shown = {s.label: s.draws for s in views.number_draws(result)} | {"log density": result.stats.log_density}
         for name, draws in shown.items():
             panel = partial(drawing.draw_trace, name=name, draws=draws, method=result.method)
-            caption = f"{name}: the draws of each {result.method.unit}, in order"
+            caption = f"{name}: trace, each {result.method.unit} in its own colour"
             yield Picture(f"trace-{name.replace(' ', '-')}", HEALTH, caption, drawing.figure([panel], 1, PANEL))
     for name, values in result.history.items():
         if name in ("elbo", "loss"):
             panel = partial(drawing.draw_history, name=name, steps=result.history["step"], values=values)
-            yield Picture(f"fit-{name}", HEALTH, f"how the fit went: {name}", drawing.figure([panel], 1, PANEL))
+            yield Picture(f"fit-{name}", HEALTH, f"training history: {name}", drawing.figure([panel], 1, PANEL))
 
 
 def plain_slice(view: views.View) -> str:
-    """Where the other coordinates stand, without mathematics: ', at t = 0.5'."""
+    """The values of the fixed coordinates as plain text, such as ', at t = 0.5'."""
     fixed = {c: view.prediction.at[c].flat[0] for c in view.needed if c not in view.varying}
     return ", at " + ", ".join(f"{c} = {views.number(v)}" for c, v in fixed.items()) if fixed else ""
 
 
 def draw_scores(ax: Any, check: Check) -> None:
-    """Each reading's score, sensors side by side; between the lines lie 19 of 20 where all is well."""
+    """Each reading's leave-one-out z-score; if the model fits, 95% of them are in the shaded range."""
     start, places, names = 0, [], []
     surprising = check.surprising
     for i, group in enumerate(check.groups):
@@ -168,7 +168,7 @@ def draw_scores(ax: Any, check: Check) -> None:
         places.append(x.mean())
         names.append(group.name)
         start += len(x) + 2
-    ax.axhspan(-1.96, 1.96, color=drawing.GREY, alpha=0.15, lw=0, label="19 of 20 lie here")
+    ax.axhspan(-1.96, 1.96, color=drawing.GREY, alpha=0.15, lw=0, label="expected range (95%)")
     ax.axhline(0, color=drawing.GREY, lw=0.8)
     ax.set_xticks(places, names)
-    ax.set(ylabel="sd from expectation", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))
+    ax.set(ylabel="z-score", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))

@@ -1,4 +1,4 @@
-"""A problem and its settings in words and in mathematics."""
+"""Text and MathML for a problem and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
@@ -20,7 +20,7 @@ PARAMETERS = {"loc": "mean", "scale": "sd", "low": "from", "high": "to"}
 
 
 def math(inner: str, block: bool = False, said: str | None = None) -> Markup:
-    """A ``math`` element. What goes in is made by `bpinn.notation`, which escapes names."""
+    """A ``math`` element. ``inner`` comes from `bpinn.notation`, which escapes names."""
     display = ' display="block"' if block else ""
     spoken = Markup(' alttext="{}"').format(said) if said else ""
     return Markup(f"<math{display}{spoken}>{inner}</math>")
@@ -40,7 +40,7 @@ def interval(low: float, high: float) -> Markup:
 
 
 def equations(problem: Problem, formulas: Mapping[str, Expression]) -> list[dict[str, Any]]:
-    """Each equation that is measured: as a formula where it is known as one, otherwise as the text of its function."""
+    """Each measured equation: as a formula if one is given, otherwise as the source of its function."""
     found: dict[str, dict[str, Any]] = {
         title: {"name": title, "math": equation(title, formula), "code": None} for title, formula in formulas.items()
     }
@@ -111,9 +111,9 @@ def _range(values: np.ndarray) -> str:
 
 
 def settings(method: Method) -> dict[str, str]:
-    """The method's settings by name; what it finds by itself is said so."""
+    """The method's settings by name; counts that it chooses itself are shown as "automatic"."""
     return {
-        f.name: "found"
+        f.name: "automatic"
         if getattr(method, f.name) is None and f.name.startswith("num_")
         else str(getattr(method, f.name))
         for f in dataclass_fields(method)
