@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.extend.linear_util import WrappedFun
 
 from bpinn.fields import Field
-from bpinn.fields.base import Bounds
+from bpinn.fields.base import Bounds, Streams
 from bpinn.measurements import Placed
 from bpinn.problem import Problem
 from bpinn.quantities import Coordinate, Partial, Reference, Unknown, trace_equation
@@ -100,7 +100,7 @@ class Evaluation:
         return isinstance(other, Evaluation) and self.key == other.key
 
     @cached_property
-    def _requests(self) -> dict[str, tuple[tuple[int, ...], tuple[tuple, ...]]]:
+    def requests(self) -> dict[str, tuple[tuple[int, ...], tuple[tuple, ...]]]:
         """For each field, the tasks that use it and the derivatives each of them wants."""
         requests = {}
         for name, *_ in self.fields:
@@ -121,8 +121,8 @@ class Evaluation:
         weights = [w for q, r in zip(quantities, rows, strict=True) for w in q.weights(r)]
         prepared: dict[str, Any] = {}
         for name, field, bounds, inputs in self.fields:
-            if name in self._requests:
-                users, wanted = self._requests[name]
+            if name in self.requests:
+                users, wanted = self.requests[name]
                 points = [np.stack([at[i][c] for c in inputs], axis=1) for i in users]
                 prepared[name] = field.prepare(points, wanted, bounds)
         coordinates = [
@@ -138,9 +138,9 @@ class Evaluation:
         """The value of each quantity, an array over its points."""
         streams: list[dict] = [{} for _ in self.tasks]
         for name, field, bounds, _ in self.fields:
-            if name not in self._requests:
+            if name not in self.requests:
                 continue
-            users, wanted = self._requests[name]
+            users, wanted = self.requests[name]
             sizes = [self.tasks[i].count for i in users]
             scales = {scale: unknowns[f"{scale}_{name}"] for scale in field.scale_priors(bounds)}
             found = field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds, native, scales)
@@ -155,9 +155,27 @@ class Evaluation:
             return prepared["coordinates"][i][reference.name]
 
         terms = [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
-        return self._summed(terms, prepared["weights"])
+        return self.summed(terms, prepared["weights"])
 
-    def _summed(self, values: Sequence[Array], weights: Sequence[Array | None]) -> list[Array]:
+    def term(self, i: int, raw: Mapping[str, Streams], unknowns: Mapping[str, Array], prepared: Any) -> Array:
+        """The value of one task, from the streams of its fields before their links."""
+        linked = {}
+        for name, field, bounds, _ in self.fields:
+            if name in raw:
+                users, wanted = self.requests[name]
+                linked[name] = field.linked([raw[name]], [wanted[users.index(i)]], bounds)[0]
+
+        def look_up(reference: Reference) -> Array:
+            if isinstance(reference, Partial):
+                return linked[reference.field][reference.orders]
+            if isinstance(reference, Unknown):
+                return unknowns[reference.name]
+            return prepared["coordinates"][i][reference.name]
+
+        return self.tasks[i]([look_up(r) for r in self.tasks[i].references])
+
+    def summed(self, values: Sequence[Array], weights: Sequence[Array | None]) -> list[Array]:
+        """Terms added up to quantities; values are (points,) or (points, ...)."""
         terms = iter(zip(values, weights, strict=True))
         found = []
         for parts in self.sums:
@@ -165,7 +183,8 @@ class Evaluation:
             for sign, width in parts:
                 value, weight = next(terms)
                 if weight is not None:
-                    value = jnp.sum(value.reshape(-1, width) * weight, axis=1)
+                    value = value.reshape(-1, width, *value.shape[1:])
+                    value = jnp.sum(value * weight.reshape(*weight.shape, *(1 for _ in value.shape[2:])), axis=1)
                 total = total + sign * value
             found.append(total)
         return found

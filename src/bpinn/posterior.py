@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from bpinn.monitor import Monitor
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt
+
+if TYPE_CHECKING:
+    from bpinn.coordinates import Coordinates
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Model:
             "sensors": self.sensors.prepare([r.quantity for r in problem.readings]),
             "monitor": self.monitor.prepare([q.placed for q in monitor.quantities]),
             "values": [as_array(r.values) for r in problem.readings],
+            "noise": [None if r.noise is None else as_array(r.noise) for r in problem.readings],
             "readings": [jax.tree.map(as_array, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
         }
 
@@ -163,6 +167,28 @@ class Posterior:
 
     def log_density(self, z: Array) -> Array:
         return self.log_prior(z) + self.log_likelihood(z)
+
+    def coordinates(self, reference: Array | None = None) -> "Coordinates":
+        """Whitened coordinates, in which output weights and coefficients are nearly standard normal.
+
+        An exact change of variables for a sampler of your own: ``log_density(w)``, ``to_plain(w)`` with the log
+        determinant, ``to_white(z)``. Equations are linearised around the solution ``reference``, a vector ``z``; one is
+        found unless it is given. It changes the shape of the density, not the posterior.
+
+        Example:
+            >>> import bpinn as bp, jax
+            >>> problem = bp.paper.inverse_reaction_1d(noise=0.1).problem
+            >>> posterior = bp.Posterior(problem)
+            >>> coordinates = posterior.coordinates()
+            >>> w = coordinates.to_white(posterior.sample_prior(jax.random.key(0), 1)[0])
+            >>> w.shape == (posterior.dim,)
+            True
+        """
+        from bpinn.coordinates import Coordinates, found_reference, reference_at  # which are made of models
+
+        if reference is None:
+            return Coordinates(self.model, self.data, found_reference(self.model, self.data, jax.random.key(0)))
+        return Coordinates(self.model, self.data, reference_at(self.model, self.data, jnp.asarray(reference)))
 
     def sample_prior(self, key: Array, n: int) -> Array:
         """Draws of ``z`` from the prior, shape (n, dim)."""

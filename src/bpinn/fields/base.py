@@ -145,8 +145,12 @@ class Field(ABC):
         ``native`` allows the compiled kernel, if there is one; it has a gradient by ``theta`` and no other derivatives.
         """
         raw = self.raw(theta, prepared, Wanted(self.needed(requests), tuple(sizes), bounds, native, scales or {}))
+        return self.linked(raw, requests, bounds)
+
+    def linked(self, raw: Sequence[Streams], requests: Sequence[Request], bounds: Bounds) -> list[Streams]:
+        """The field from its streams before the link, for each group."""
         if not self.positive:
-            return raw
+            return list(raw)
         linked = []
         zero = (0,) * len(bounds)
         for streams, wanted in zip(raw, requests, strict=True):
