@@ -151,7 +151,7 @@ def test_what_is_not_registered_cannot_be_saved(tmp_path, prior_result):
 
 
 def test_names_are_not_taken_twice():
-    with pytest.raises(bp.InputError, match="the likelihood 'normal' exists already"):
+    with pytest.raises(bp.InputError, match="the likelihood 'normal' already exists"):
 
         @bp.register("normal")
         class Other(bp.likelihoods.Normal):
@@ -181,7 +181,7 @@ def test_a_broken_package_does_not_take_bpinn_down(monkeypatch):
 
     monkeypatch.setattr(Registry, "_asked", False)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [Broken()])
-    with pytest.warns(bp.BpinnWarning, match="the package behind the entry point 'broken' cannot be imported"):
+    with pytest.warns(bp.BpinnWarning, match="the package of the entry point 'broken' cannot be imported"):
         assert bp.Field.registry.named("mlpp") is None
 
 

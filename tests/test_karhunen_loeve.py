@@ -145,17 +145,17 @@ def test_files_keep_the_field(tmp_path, prior_result):
 
 
 FIELDS = {
-    "kernel is a class": (lambda: bp.KarhunenLoeve(bp.Exponential), r"kernel must be such as bp.Exponential\(length=0.25\)"),
+    "kernel is a class": (lambda: bp.KarhunenLoeve(bp.Exponential), r"kernel must be an object such as bp.Exponential\(length=0.25\)"),
     "length": (lambda: bp.Exponential(length=-1.0), r"Exponential: length must be a positive number, got -1.0"),
     "sd": (lambda: bp.Matern32(1.0, sd=0.0), r"Matern32: sd must be a positive number"),
     "terms": (lambda: bp.KarhunenLoeve(bp.Exponential(1.0), terms=0), r"terms must be a whole number from 1 to 2000, got 0"),
     "interval": (lambda: bp.KarhunenLoeve(bp.Exponential(1.0), interval=(1, 0)), r"interval must be \(low, high\) with low < high"),
     "mean": (lambda: bp.KarhunenLoeve(bp.Exponential(1.0), mean="zero"), r"mean must be a number or a function"),
-    "domain beyond": (lambda: on_domain(bp.KarhunenLoeve(bp.Exponential(1.0), interval=(0, 0.5))), r"field 'u': the domain \[0, 1\] goes beyond the interval \[0, 0.5\]"),
-    "too many terms": (lambda: on_domain(bp.KarhunenLoeve(bp.SquaredExponential(2.0), terms=60)), r"field 'u': the kernel has only \d+ eigenvalues above rounding there, but 60 terms"),
+    "domain beyond": (lambda: on_domain(bp.KarhunenLoeve(bp.Exponential(1.0), interval=(0, 0.5))), r"field 'u': the domain \[0, 1\] extends beyond the interval \[0, 0.5\]"),
+    "too many terms": (lambda: on_domain(bp.KarhunenLoeve(bp.SquaredExponential(2.0), terms=60)), r"field 'u': the kernel has only \d+ eigenvalues above rounding error, but 60 terms"),
     "kernels": (lambda: on_domain(bp.KarhunenLoeve((bp.Exponential(1.0),) * 3)), r"field 'u': 3 kernels for 1 inputs"),
-    "kernel of vectors": (lambda: on_domain(bp.KarhunenLoeve(lambda x, y: jnp.zeros(3))), r"must give one finite number for two points"),
-    "failing kernel": (lambda: on_domain(bp.KarhunenLoeve(lambda x: x)), r"the kernel failed on two numbers"),
+    "kernel of vectors": (lambda: on_domain(bp.KarhunenLoeve(lambda x, y: jnp.zeros(3))), r"must return one finite number per pair of points"),
+    "failing kernel": (lambda: on_domain(bp.KarhunenLoeve(lambda x: x)), r"calling the kernel with two numbers failed"),
 }  # fmt: skip
 
 

@@ -299,7 +299,7 @@ def test_the_posterior_under_multiplicative_noise():
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_multiplicative_noise_wants_positive_readings(value):
-    with pytest.raises(bp.InputError, match=r"sensors 'u': LogNormal readings are positive, got .*Censored"):
+    with pytest.raises(bp.InputError, match=r"sensors 'u': LogNormal readings must be positive, got .*Censored"):
         bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}, {"u": bp.Sensors("u", {"x": [0.1]}, [value], 0.1, "lognormal")})
 
 
@@ -316,9 +316,9 @@ def test_the_posterior_of_a_rate():
 @pytest.mark.parametrize(
     ("values", "noise", "words"),
     [
-        ([1.5], None, r"sensors 'u': Poisson readings are counts, whole numbers from 0, got 1.5"),
-        ([-1.0], None, r"got -1; give counts"),
-        ([1.0], 0.1, r"sensors 'u': noise: Poisson readings have no noise to state; leave it out"),
+        ([1.5], None, r"sensors 'u': Poisson readings must be counts \(0, 1, 2, ...\), got 1.5"),
+        ([-1.0], None, r"got -1; give raw counts"),
+        ([1.0], 0.1, r"sensors 'u': noise: Poisson readings take no noise; remove noise="),
     ],
 )
 def test_counts_are_whole_and_have_no_noise(values, noise, words):
@@ -371,7 +371,7 @@ def test_least_squares_leaves_predictions_beyond_the_limit_alone():
         ({"below": 2.0, "above": 1.0}, "below must be less than above, got 2 and 1"),
         ({"below": "LOD"}, "below must be a number, got 'LOD'"),
         ({"below": 1.0, "of": likelihoods.Poisson()}, r"of= must be Normal\(\)"),
-        ({"below": -1.0, "of": likelihoods.LogNormal()}, "LogNormal readings are positive, got -1"),
+        ({"below": -1.0, "of": likelihoods.LogNormal()}, "LogNormal readings must be positive, got -1"),
     ],
 )
 def test_limits_that_make_no_sense(settings, words):

@@ -171,26 +171,26 @@ WRONG = {
     "upside down": (lambda: bp.Integral("u", over={"x": (1.0, 0.0)}), "low end is not below its high end"),
     "nodes": (lambda: bp.Average("u", over={"x": (0.0, 1.0)}, nodes=0), "nodes must be a whole number from 1 to 64"),
     "text": (lambda: bp.Average("u", over={"x": ("a", 1.0)}), "over x: expected numbers"),
-    "places": (lambda: bp.Difference("u", at={"x": 1.0}, minus={"t": 0.0}), "name different coordinates"),
+    "places": (lambda: bp.Difference("u", at={"x": 1.0}, minus={"t": 0.0}), "have different coordinates"),
     "unknown coordinate": (
         lambda: plane(u=bp.Sensors(bp.Average("u", over={"y": (0, 1)}), {"t": T, "x": T}, 0.0, 0.1)),
-        "Average says 'y', which u does not depend on; it depends on x, t",
+        "Average uses 'y', which u does not depend on; it depends on x, t",
     ),
     "twice": (
         lambda: plane(u=bp.Sensors(bp.Average("u", over={"x": (0, 1)}), {"t": T, "x": T}, 0.0, 0.1)),
-        "Average fixes x; leave it out of at",
+        "Average fixes x; remove it from at",
     ),
     "inside too": (
         lambda: plane(u=bp.Sensors(bp.Periodic(bp.Average("u", over={"x": (0, 1)}), "x"), {"t": T}, 0.0, 0.1)),
-        "which the measurement inside it says already",
+        "which the measurement inside it already sets",
     ),
     "counts": (
         lambda: plane(u=bp.Sensors(bp.Average("u", over={"x": ([0, 0.1], 1)}), {"t": T}, 0.0, 0.1)),
-        "is of 2 readings, but at has 3 points",
+        "has positions for 2 readings, but at has 3 points",
     ),
     "ends": (
         lambda: plane(u=bp.Sensors(bp.Average("u", over={"x": ([0, 0.1], [1, 1, 1])}), {"t": 0.5}, 0.0, 0.1)),
-        "over x has 2 low ends and 3 high ends; give as many",
+        "over x has 2 low ends and 3 high ends; give equally many",
     ),
     "values": (
         lambda: plane(u=bp.Sensors(bp.Average("u", over={"x": ([0, 0.1], 1)}), {"t": 0.5}, [1.0, 2.0, 3.0], 0.1)),

@@ -288,5 +288,5 @@ def test_evaluate_in_chunks_is_the_same(monkeypatch):
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 22)])
 def test_evaluate_refuses_other_shapes(shape):
     posterior = bp.Posterior(bp.Problem(domain={"x": (-1.0, 1.0)}, fields={"u": bp.MLP(hidden=(7,))}))
-    with pytest.raises(bp.InputError, match=r"evaluate 'u': z has shape .* wanted is \(22,\) or \(n, 22\)"):
+    with pytest.raises(bp.InputError, match=r"evaluate 'u': z has shape .* expected \(22,\) or \(n, 22\)"):
         posterior.evaluate(np.zeros(shape), "u", {"x": [0.0]})

@@ -195,18 +195,18 @@ def test_data_elsewhere_needs_leave(folder):
     outside = folder.parent / "outside.csv"
     outside.write_text(SOURCE)
     for name in ("../outside.csv", str(outside)):
-        with pytest.raises(bp.InputError, match="outside of the problem's folder"):
+        with pytest.raises(bp.InputError, match="outside the folder of the problem file"):
             read(folder, '"source.csv"', f'"{name}"')
         assert read(folder, '"source.csv"', f'"{name}"', allow_outside=True).problem.readings[0].values[0] == 0.1
     (folder / "link.csv").symlink_to(outside)
-    with pytest.raises(bp.InputError, match="outside of the problem's folder"):
+    with pytest.raises(bp.InputError, match="outside the folder of the problem file"):
         read(folder, '"source.csv"', '"link.csv"')
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("[domain]", "[domain", "this is not TOML: "),
+        ("[domain]", "[domain", "not valid TOML: "),
         ("[domain]", "[domian]", "domain: is missing"),
         ("x = [-0.7, 0.7]", "", "domain: no coordinates"),
         ("x = [-0.7, 0.7]", "x = 1", "domain.x: expected two numbers [low, high], got 1"),
@@ -226,22 +226,22 @@ def test_data_elsewhere_needs_leave(folder):
         ("hidden = [6, 6]", "weight_sd = true", "fields.u.weight_sd: expected a number"),
         ('k = { prior = "normal", mean = 0.0, sd = 1.0 }', "k = 3", "unknowns.k: expected a table"),
         ('"normal", mean = 0.0', '"norml", mean = 0.0', "unknowns.k.prior: 'norml' is not known; did you mean"),
-        ("mean = 0.0, sd = 1.0", "mean = 0.0", "unknowns.k.sd: is missing; wanted is a number"),
+        ("mean = 0.0, sd = 1.0", "mean = 0.0", "unknowns.k.sd: is missing; expected a number"),
         ("sd = 1.0", "sd = -1.0", "unknowns.k.sd: must be positive, got -1.0"),
         ("sd = 1.0", "sd = 1.0, low = 0", "unknowns.k.low: this key is not known"),
         ('"normal", mean = 0.0, sd = 1.0', '"uniform", low = 1, high = 0', "unknowns.k.low: must be below high"),
         ('"0.01*u_xx + k*tanh(u)"', "3", "equations.f: expected text, got 3"),
-        ('"0.01*u_xx + k*tanh(u)"', '"u_xx + q"', "equations.f, column 8: the name 'q' is not declared; known are"),
+        ('"0.01*u_xx + k*tanh(u)"', '"u_xx + q"', "equations.f, column 8: the name 'q' is not declared; known names are"),
         ('"0.01*u_xx + k*tanh(u)"', '"u_yy"', "the name 'u_yy' is not declared"),
         ('"0.01*u_xx + k*tanh(u)"', '"u_xxxxxxxxx"', "the name 'u_xxxxxxxxx' is not declared"),
-        ('"0.01*u_xx + k*tanh(u)"', '"u^2"', "equations.f, column 2: ^ is not a power"),
-        ("f = ", "u = ", "equations.u: this is the name of something else too"),
+        ('"0.01*u_xx + k*tanh(u)"', '"u^2"', "equations.f, column 2: ^ is not supported; write ** for a power"),
+        ("f = ", "u = ", "equations.u: this name is already taken; rename the equation"),
         ('quantity = "f"\n', "", "sensors.0.quantity: is missing"),
         ('quantity = "f"', 'quantity = "g"', "sensors.0.quantity, column 1: the name 'g' is not declared"),
         ('quantity = "f"', 'quantity = "f"\nperiodic = "y"', "sensors.0.periodic: 'y' is not a coordinate"),
         ('data = "source.csv"', 'data = "sorce.csv"', "sorce.csv: there is no such file"),
         ('data = "source.csv"', 'data = "../source.csv"', "sensors.0.data: '../source.csv' is outside"),
-        ('data = "source.csv"', 'data = "source.csv"\nvalues = 0', "sensors.0.values: not together with data"),
+        ('data = "source.csv"', 'data = "source.csv"\nvalues = 0', "sensors.0.values: cannot be combined with data"),
         ('data = "source.csv"', 'data = "a\\u0000b"', "sensors.0.data"),
         ('data = "source.csv"', "random = 0", "sensors.0.random: expected 1 to 1000000 points"),
         ('data = "source.csv"', "at = { y = 1 }", "sensors.0.at.y: not a coordinate"),
@@ -257,7 +257,7 @@ def test_data_elsewhere_needs_leave(folder):
         ("noise = 0.1", 'noise = 0.1\nlikelihood = "cauchy"', "sensors.0.likelihood: 'cauchy' is not known"),
         ("noise = 0.1", "noise = 0.1\ncolumns = { value = 'u' }", "source.csv has no column 'u'; it has x, value"),
         ("noise = 0.1", 'noise = 0.1\nname = "a b"', "sensors.0.name: expected letters"),
-        ("noise = 0.1", 'noise = 0.1\nname = "u"\n[[sensors]]\nname="u"\nquantity="u"\nat={x=0}\nnoise=1', "is taken"),
+        ("noise = 0.1", 'noise = 0.1\nname = "u"\n[[sensors]]\nname="u"\nquantity="u"\nat={x=0}\nnoise=1', "is already taken"),
         ("noise = 0.1", "nois = 0.1", "sensors.0.noise: is missing"),
         ("noise = 0.1", "noise = 0.1\nfoo = 1", "sensors.0.foo: this key is not known"),
         ('method = "hmc"', 'method = "hcm"', "inference.method: 'hcm' is not known; did you mean 'hmc'?"),
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_named(folder, old, new, words):
         ("=3", "expected key=value"),
         ("sensors.5.noise=1", "'5' is not a number from 0 to 1"),
         ("sensors.noise=1", "name a key in one of its 2 tables"),
-        ("title.x=1", "'title' is not a table"),
+        ("title.x=1", "'title' is a value, not a table"),
     ],
 )
 def test_what_is_wrong_with_a_change(folder, change, words):

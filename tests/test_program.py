@@ -106,7 +106,7 @@ def test_a_first_time_user(program):
         (["reproduce", "fig-1"], "'fig-1' is not an experiment"),
         (["calibrate", "none.toml"], "there is no such file"),
         (["new", ".", "--template", "inverse-1d"], "exists; give another name"),
-        (["new", "x", "--template", "inverse"], "not known; known are inverse-1d"),
+        (["new", "x", "--template", "inverse"], "not known; known templates are inverse-1d"),
     ],
 )
 def test_wrong_input_is_a_sentence_and_exit_code_2(arguments, words, program):
@@ -228,7 +228,7 @@ def test_data_from_outside_goes_with_the_run(demo, tmp_path):
     text = (demo / "problem.toml").read_text().replace('"source.csv"', f'"{demo / "source.csv"}"')
     (tmp_path / "problem.toml").write_text(text.replace('"probes.csv"', '"../probes.csv"'))
     (tmp_path.parent / "probes.csv").write_text((demo / "probes.csv").read_text())
-    with pytest.raises(bp.InputError, match="outside of the problem's folder"):
+    with pytest.raises(bp.InputError, match="outside the folder of the problem file"):
         runs.start(tmp_path / "problem.toml", tmp_path / "run")
     run = runs.start(tmp_path / "problem.toml", tmp_path / "run", QUICK, allow_outside=True)
     (tmp_path.parent / "probes.csv").unlink()

@@ -83,7 +83,7 @@ def test_draws_have_the_stated_moments():
 
 
 WRONG = {
-    "nonlinear": (lambda: bp.paper.nonlinear_1d(surrogate=KL), r"exact: it is not linear in the parameters"),
+    "nonlinear": (lambda: bp.paper.nonlinear_1d(surrogate=KL), r"exact: not linear in the parameters"),
     "network": (lambda: bp.paper.poisson_1d(), r"not linear in the parameters"),
     "unknown": (lambda: bp.paper.inverse_reaction_1d(surrogate=KL), r"not linear"),
 }
@@ -219,20 +219,20 @@ NO_GP = {
     "slightly nonlinear": (lambda: equation(lambda u, u_xx: u_xx + 1e-6 * u**3), {}, r"not linear in fields"),
     "unknown times field": (
         lambda: equation(lambda u, k: k * u, k=dist.Normal()), {},
-        r"gp: sensors 'f': <lambda> is not linear in the fields and the unknown k together; use bp.infer, or a number instead of k",
+        r"gp: sensors 'f': <lambda> is not jointly linear in the fields and the unknown k; use bp.infer, or a number instead of k",
     ),
-    "nonlinear unknown": (lambda: equation(lambda u, k: u + k**2, k=dist.Normal()), {}, r"and the unknown k together"),
+    "nonlinear unknown": (lambda: equation(lambda u, k: u + k**2, k=dist.Normal()), {}, r"is not jointly linear in the fields and the unknown k"),
     "nonlinear quantity": (line, {"quantity": lambda u: u**2}, r"gp '<lambda>': <lambda> is not linear"),
     "inferred noise": (lambda: measured(noise=dist.HalfNormal(1.0)), {}, r"gp: the noise of sensors 'u' is not normal with a known"),
     "student": (lambda: measured(noise=0.1, likelihood="student_t"), {}, r"gp: the noise of sensors 'u' is not normal"),
     "positive": (lambda: line(fields={"u": bp.MLP(hidden=(), positive=True)}), {}, r"gp: field 'u' is positive"),
-    "no sensors": (lambda: line(sensors=None), {}, r"gp: the problem has no sensors; add sensors="),
+    "no sensors": (lambda: line(sensors=None), {}, r"gp: the problem has no sensors; give sensors= to bp.Problem"),
     "no problem": (lambda: "problem", {}, r"gp: expected a bp.Problem first, got str"),
     "few draws": (line, {"draws": 999}, r"gp: draws must be a whole number of at least 1000, got 999"),
     "float draws": (line, {"draws": 1e5}, r"gp: draws must be a whole number of at least 1000, got 100000.0"),
     "draws are True": (line, {"draws": True}, r"gp: draws must be a whole number"),
     "seed": (line, {"seed": -1}, r"gp 'u': seed must be a whole number from 0 to 2\*\*32 - 1, got -1"),
-    "no quantity": (lambda: line(fields={"u": bp.MLP(), "v": bp.MLP()}), {"quantity": None}, r"gp: the problem has the fields u, v; say which"),
+    "no quantity": (lambda: line(fields={"u": bp.MLP(), "v": bp.MLP()}), {"quantity": None}, r"gp: the problem has several fields, u, v; give quantity="),
     "no points": (line, {"at": None}, r"gp 'u': no positions for x; add them to at"),
     "wide unknown": (lambda: equation(lambda u, k: u + k, k=dist.Cauchy()), {}, r"gp: the prior of 'k' has no finite variance"),
     "more readings than draws": (

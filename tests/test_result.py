@@ -188,7 +188,7 @@ def test_a_file_explains_itself_without_bpinn(result, tmp_path):
 
 def test_equations_are_handed_in_where_they_are_needed(result, tmp_path):
     path = result.save(tmp_path / "run.npz")
-    with pytest.raises(bp.InputError, match=r"law\(u, u_xx, k\) was stored as text; hand it in: bp.load"):
+    with pytest.raises(bp.InputError, match=r"law\(u, u_xx, k\) was stored as text; pass the function: bp.load"):
         bp.load(path).predict("f", {"x": [0.0]})
     functions = {"law": law, "<lambda>": lambda c: c[0] - c[1]}
     loaded = bp.load(path, functions=functions)

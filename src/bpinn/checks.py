@@ -1,4 +1,4 @@
-"""Checks of what a user hands in: one clear sentence for each thing that can be wrong."""
+"""Validation of user input, with one clear message for each possible mistake."""
 
 import warnings
 from collections.abc import Mapping
@@ -19,23 +19,27 @@ def count(shape: tuple[int, ...]) -> str:
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Whether it is a whole number, Python's or NumPy's, and not too small."""
+    """Whether a value is a Python or NumPy integer of at least ``least``."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
 def numbers(value: Any, where: str) -> np.ndarray:
-    """Real finite numbers as a float64 array."""
+    """The value as a float64 array of finite real numbers."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
         raise InputError(f"{where}: expected numbers, got {type(value).__name__}") from None
     if np.iscomplexobj(array):
-        raise InputError(f"{where}: complex numbers; give real ones (a field for each part makes a system)")
+        raise InputError(
+            f"{where}: expected real numbers, got complex ones; model the real and the imaginary part as two fields"
+        )
     if array.dtype == object or array.dtype.kind in "USbmM" or value is None:
         raise InputError(f"{where}: expected numbers, got {_describe(value, array)}")
     largest = 2 ** (53 if jnp.result_type(float) == jnp.float64 else 24)
     if array.dtype.kind in "iu" and array.size and max(abs(int(array.min())), abs(int(array.max()))) > largest:
-        raise InputError(f"{where}: integers beyond {largest}, which floating point cannot hold; rescale them")
+        raise InputError(
+            f"{where}: integers beyond {largest} cannot be represented exactly in floating point; rescale them"
+        )
     array = array.astype(float)
     if not np.all(np.isfinite(array)):
         bad = int(np.sum(~np.isfinite(array)))
@@ -107,7 +111,7 @@ def check_prior(prior: Any, where: str) -> None:
             f"got {prior if isinstance(prior, type) else type(prior).__name__}{hint}"
         )
     if prior.support is None or prior.support.is_discrete:
-        raise InputError(f"{where}: the prior {type(prior).__name__} is discrete; use a continuous one")
+        raise InputError(f"{where}: the prior {type(prior).__name__} is discrete; use a continuous distribution")
     for name, constraint in prior.arg_constraints.items():
         value = getattr(prior, name, None)
         if not isinstance(value, int | float | np.ndarray | jax.Array) or isinstance(constraint, type(dependent)):
@@ -117,15 +121,15 @@ def check_prior(prior: Any, where: str) -> None:
                 f"{where}: {type(prior).__name__} has {name}={np.asarray(value).tolist()}, which must be {constraint}"
             )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpyro's own words on draws outside of the support
+        warnings.simplefilter("ignore")  # numpyro warns about draws outside the support
         improper = isinstance(prior, dist.ImproperUniform)
         usable = not improper and np.all(np.isfinite(prior.log_prob(prior.sample(jax.random.key(0)))))
     if not usable:
         raise InputError(
-            f"{where}: the prior {type(prior).__name__} has no finite density at its own draws; check its parameters"
+            f"{where}: the prior {type(prior).__name__} has no finite density at a draw from it; check its parameters"
         )
     if len(prior.shape()) > 1:
-        raise InputError(f"{where}: a prior of shape {prior.shape()}; use a scalar or a vector")
+        raise InputError(f"{where}: the prior has shape {prior.shape()}; use a scalar or a vector")
 
 
 def check_positive(prior: dist.Distribution, where: str) -> None:
@@ -134,6 +138,6 @@ def check_positive(prior: dist.Distribution, where: str) -> None:
     draws = np.asarray(prior.sample(jax.random.key(0), (1000,)))
     if np.any(draws <= 0):
         raise InputError(
-            f"{where}: {type(prior).__name__} allows values below zero; use a positive prior, such as "
+            f"{where}: {type(prior).__name__} allows negative values; use a positive prior, such as "
             "dist.HalfNormal(1.0) or dist.LogNormal(-2.0, 1.0)"
         )

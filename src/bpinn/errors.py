@@ -1,13 +1,13 @@
-"""What bpinn raises and warns with, so that a caller can tell our words from a bug."""
+"""The exceptions and warnings of bpinn, so that a caller can tell them from a bug."""
 
 
 class InputError(ValueError):
-    """A problem, a setting or a call that cannot be used; the message says how to mend it."""
+    """An invalid problem, setting or call; the message says how to fix it."""
 
 
 class DamagedError(InputError):
-    """A file of ours that was cut off or changed; what it was made from may still be there."""
+    """A bpinn file that is truncated or was modified; the files it was built from may still be intact."""
 
 
 class BpinnWarning(UserWarning):
-    """Something that can be used but is probably not what was meant."""
+    """Valid input that is probably not what was intended."""

@@ -1,6 +1,6 @@
-"""Evaluate many quantities at many points: the one place where fields meet equations, and where terms are summed.
+"""Evaluate many quantities at many points: the one place where equations are applied to fields and terms are summed.
 
-An `Evaluation` is static: which equations, at how many points. What changes with the data is a
+An `Evaluation` is static: which equations, at how many points. The part that depends on the data is a
 tree of arrays from `prepare`. Sensors, monitored quantities and predictions are all evaluations.
 """
 
@@ -26,7 +26,7 @@ from bpinn.quantities import Coordinate, Partial, Reference, Unknown, trace_equa
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One equation at ``count`` points, frozen as a jaxpr: later changes to globals do not reach it."""
+    """One equation at ``count`` points, frozen as a jaxpr: later changes to globals do not affect it."""
 
     references: tuple[Reference, ...]
     count: int
@@ -34,7 +34,7 @@ class Task:
 
     @cached_property
     def key(self) -> tuple:
-        """Equal for tasks that compute the same thing."""
+        """Tasks that compute the same thing have equal keys."""
         digest = hashlib.sha256()
         _fingerprint(self.jaxpr, digest)
         return self.references, self.count, str(self.jaxpr), digest.hexdigest()
@@ -45,9 +45,9 @@ class Task:
 
 
 def _fingerprint(part: Any, digest: Any) -> None:
-    """What the text of a jaxpr leaves out: constants, also of functions inside it, and opaque functions by identity.
+    """Hash what the text of a jaxpr omits: constants, including those of nested functions, and opaque functions by id.
 
-    A task keeps its jaxpr alive, so the identity of a function in it is not given to another one meanwhile.
+    A task keeps its jaxpr alive, so the id of a function in it cannot be reused meanwhile.
     """
     if isinstance(part, ClosedJaxpr):
         for constant in part.consts:
@@ -71,7 +71,7 @@ def _fingerprint(part: Any, digest: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Quantities at points, for fields with given bounds: a task for each of their terms."""
+    """Quantities at points, for fields with given bounds: one task per term."""
 
     fields: tuple[tuple[str, Field, Bounds, tuple[str, ...]], ...]
     tasks: tuple[Task, ...]
@@ -79,7 +79,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, problem: Problem, quantities: Sequence[tuple[Placed, int]], where: str) -> "Evaluation":
-        """Each quantity with the number of its points that are evaluated at once."""
+        """From each quantity with the number of points to evaluate at once."""
         shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
         fields = tuple((n, f, problem.bounds(n), problem.inputs(n)) for n, f in problem.fields.items())
         tasks = tuple(
@@ -101,7 +101,7 @@ class Evaluation:
 
     @cached_property
     def requests(self) -> dict[str, tuple[tuple[int, ...], tuple[tuple, ...]]]:
-        """For each field, the tasks that use it and the derivatives each of them wants."""
+        """For each field, the tasks that use it and the derivatives each of them needs."""
         requests = {}
         for name, *_ in self.fields:
             users, wanted = [], []
@@ -115,7 +115,7 @@ class Evaluation:
         return requests
 
     def prepare(self, quantities: Sequence[Placed], rows: Sequence[np.ndarray] | None = None) -> dict[str, Any]:
-        """Arrays for these of each quantity's points, all of them unless said."""
+        """Arrays for the given rows of each quantity's points; all points by default."""
         rows = [quantity.rows for quantity in quantities] if rows is None else rows
         at = [points for q, r in zip(quantities, rows, strict=True) for points in q.points(r)]
         weights = [w for q, r in zip(quantities, rows, strict=True) for w in q.weights(r)]

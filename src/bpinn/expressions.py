@@ -1,8 +1,8 @@
-"""Formula strings: parsed into a small tree from a fixed list of what is allowed, and interpreted; nothing is executed.
+"""Formula strings: parsed into a small tree of allowed nodes, and interpreted; no code is executed.
 
-Python's own parser reads the text, so precedence and numbers are Python's; the tree it gives is then
-translated node by node. Whatever is not a number, a declared name, an arithmetic operator or a function of the table
-is refused, with the column where it stands.
+Python's parser reads the text, so precedence and number syntax are Python's; its tree is then
+translated node by node. Anything but a number, a declared name, an arithmetic operator or a function in the table
+is rejected, with its column.
 """
 
 import ast
@@ -36,17 +36,18 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {  # name: number of argu
 CONSTANTS = {"pi": float(np.pi)}
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 MISTAKES = {
-    ast.BitXor: "^ is not a power here; write **", ast.FloorDiv: "// is not known; write /",
-    ast.MatMult: "@ is not known; write *", ast.Mod: "% is not known",
-    ast.Compare: "comparisons are not known; use min, max or sign", ast.BoolOp: "and, or are not known",
-    ast.IfExp: "if is not known; use min, max or sign", ast.Attribute: "a name cannot have a dot",
-    ast.Subscript: "brackets [ ] are not known; use parentheses", ast.Tuple: "a comma may stand only inside a function",
+    ast.BitXor: "^ is not supported; write ** for a power", ast.FloorDiv: "// is not supported; write /",
+    ast.MatMult: "@ is not supported; write *", ast.Mod: "% is not supported",
+    ast.Compare: "comparisons are not supported; use min, max or sign", ast.BoolOp: "and, or are not supported",
+    ast.IfExp: "if is not supported; use min, max or sign", ast.Attribute: "a name cannot contain a dot",
+    ast.Subscript: "brackets [ ] are not supported; use parentheses",
+    ast.Tuple: "a comma is allowed only between function arguments",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A formula. ``text`` is as written, ``str(expression)`` its plain form, ``latex`` and ``mathml`` for print.
+    """A formula. ``text`` is the input, ``str(expression)`` its plain form, ``latex`` and ``mathml`` its typeset forms.
 
     Example:
         >>> from bpinn.expressions import parse
@@ -66,7 +67,7 @@ class Expression:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names in it, in the order they come."""
+        """The names in the formula, in order of appearance."""
         found: dict[str, None] = {}
 
         def visit(node: Node) -> None:
@@ -79,11 +80,11 @@ class Expression:
         return tuple(found)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Its value for numbers or arrays, of NumPy or JAX, by name."""
+        """The value for numbers or NumPy or JAX arrays, by name."""
         return _evaluate(self.tree, values)
 
     def function(self, name: str, arguments: Sequence[str] | None = None) -> Callable[..., Any]:
-        """An equation for `Sensors`: a function whose arguments are the names, unless they are given."""
+        """An equation for `Sensors`: a function whose arguments are ``arguments``, by default all names."""
         arguments = self.names if arguments is None else arguments
 
         def equation(*values: Any, **named: Any) -> Any:
@@ -104,14 +105,14 @@ class Expression:
 
     @property
     def mathml(self) -> str:
-        """For a page: what stands inside of a ``math`` element."""
+        """For HTML: the content of a ``math`` element."""
         return notation.mathml(self.tree)
 
 
 def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = "expression") -> Expression:
-    """Read a formula that may use some names: a list of them, or a function that says whether a name is one.
+    """Parse a formula that may use ``names``: a list, or a function that returns whether a name is allowed.
 
-    Raises `InputError` with ``where``, the column, what is wrong and how to mend it.
+    Raises `InputError` with ``where``, the column, what is wrong and how to fix it.
     """
     if not isinstance(text, str):
         raise InputError(f"{where}: expected a formula as text, got {text!r}")
@@ -139,28 +140,28 @@ class _Parser:
         return InputError(f"{self.where}, column {column + 1}: {problem}{marked}")
 
     def read(self) -> Node:
-        # A formula may go over several lines in a file; columns are then counted in the joined line.
+        # A formula may span several lines in a file; columns then refer to the joined line.
         self.line = " ".join(self.text.split())
         if not self.line.isprintable():
-            raise InputError(f"{self.where}: the formula has characters that cannot be printed")
+            raise InputError(f"{self.where}: the formula has non-printable characters; remove them")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # such as Python's own advice on "1if x"
+                warnings.simplefilter("ignore")  # such as Python's SyntaxWarning about "1if x"
                 tree = ast.parse(self.line, mode="eval").body
         except SyntaxError as error:
-            column = error.offset - 1 if error.offset else len(self.line)  # none where it ends too early
+            column = error.offset - 1 if error.offset else len(self.line)  # no offset if the formula ends too early
             hint = "; write ** for a power" if "^" in self.line else ""
-            raise self._error(min(column, len(self.line)), f"this cannot be read as a formula{hint}") from None
+            raise self._error(min(column, len(self.line)), f"not a valid formula{hint}") from None
         except (ValueError, RecursionError, MemoryError):
-            raise InputError(f"{self.where}: the formula is nested too deeply or has characters not known") from None
+            raise InputError(f"{self.where}: the formula is nested too deeply or has invalid characters") from None
         return self.translate(tree, 0)
 
     def translate(self, node: ast.AST, depth: int) -> Node:
         self.nodes += 1
         if depth > DEEPEST:
-            raise self.fail(node, f"the formula is nested more than {DEEPEST} deep; write it in parts")
+            raise self.fail(node, f"the formula is nested more than {DEEPEST} levels deep; simplify it")
         if self.nodes > MOST_NODES:
-            raise self.fail(node, f"the formula has more than {MOST_NODES} parts")
+            raise self.fail(node, f"the formula has more than {MOST_NODES} parts; simplify it")
         if isinstance(node, ast.Constant):
             return Node("number", self.number(node))
         if isinstance(node, ast.Name):
@@ -177,7 +178,7 @@ class _Parser:
         raise self.fail(node, problem, node.left.end_col_offset if isinstance(node, ast.BinOp) else None)
 
     def chain(self, node: ast.BinOp, depth: int) -> Node:
-        """A run of operators that lean to the left, such as a sum of many terms: a deep tree that is not nested."""
+        """A left-associative chain of operators, such as a long sum: its tree is deep, but it is not nested."""
         spine = [node]
         while isinstance(spine[-1].left, ast.BinOp) and type(spine[-1].left.op) in OPERATORS:
             spine.append(spine[-1].left)
@@ -207,16 +208,16 @@ class _Parser:
         if node.id in FUNCTIONS:
             raise self.fail(node, f"{node.id} is a function; write {node.id}(...)")
         close = difflib.get_close_matches(node.id, [*self.known, *FUNCTIONS, *CONSTANTS], 1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(self.known) or 'none'}"
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known names are {', '.join(self.known) or 'none'}"
         raise self.fail(node, f"the name {node.id[:40]!r} is not declared{hint}")
 
     def call(self, node: ast.Call, depth: int) -> Node:
         if not isinstance(node.func, ast.Name):
-            raise self.fail(node, "only a function of the list can be called")
+            raise self.fail(node, "only the built-in functions can be called")
         name = node.func.id
         if name not in FUNCTIONS:
             close = difflib.get_close_matches(name, FUNCTIONS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(FUNCTIONS)}"
+            hint = f"did you mean {close[0]!r}?" if close else f"known functions are {', '.join(FUNCTIONS)}"
             what = "a name, not a function; write * to multiply" if self.is_name(name) else f"not a function; {hint}"
             raise self.fail(node, f"{name[:40]!r} is {what}")
         wanted = FUNCTIONS[name][0]
@@ -245,7 +246,7 @@ def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
         return -parts[0]
     a, b = parts
     if isinstance(a, float) and isinstance(b, float):
-        a = np.float64(a)  # constants among themselves: there nothing raises
+        a = np.float64(a)  # two constants: NumPy gives inf or nan where Python would raise
     if node.kind == "**":
         b = _whole(node.parts[1], b)
     with np.errstate(all="ignore"):
@@ -261,6 +262,6 @@ def _evaluate(node: Node, values: Mapping[str, Any]) -> Any:
 
 
 def _whole(exponent: Node, value: Any) -> Any:
-    """A whole exponent as an integer: its power has derivatives at zero, and a value below it."""
+    """An integer exponent as int: its power is differentiable at zero and defined for negative bases."""
     inner = exponent.parts[0] if exponent.kind == "neg" else exponent
     return int(value) if inner.kind == "number" and isinstance(inner.value, int) else value

@@ -1,8 +1,8 @@
-"""What a reading is made of: a weighted sum of an equation at points.
+"""The structure of a reading: a weighted sum of an equation at points.
 
-A reading at a point is one term; a difference of two places (and a periodic condition) has two; an average or an
-integral over a window is one term with the nodes of a quadrature. Everything that evaluates quantities, for sensors,
-for monitoring or for predictions, gets them from here as a `Placed`.
+A reading at a point is one term; a difference of two positions (and a periodic condition) has two; an average or an
+integral over a window is one term evaluated at quadrature nodes. All code that evaluates quantities, for sensors,
+monitoring or predictions, gets them from here as a `Placed`.
 """
 
 import math
@@ -16,7 +16,7 @@ from bpinn.checks import is_whole, numbers
 from bpinn.errors import InputError
 from bpinn.quantities import Equation, Names, label_of
 
-Position = float | tuple[float, ...]  # one for all readings, or one for each
+Position = float | tuple[float, ...]  # one for all readings, or one per reading
 MOST_NODES = 64
 
 
@@ -49,7 +49,7 @@ class Term:
 
     @property
     def width(self) -> int:
-        """Points at which the equation is evaluated for each reading."""
+        """Number of points at which the equation is evaluated per reading."""
         return math.prod(window.nodes for window in self.windows)
 
     @property
@@ -57,7 +57,7 @@ class Term:
         return {c for c, _ in self.fixed} | {window.coordinate for window in self.windows}
 
     def lengths(self) -> set[int]:
-        """How many readings its positions are for, where there is one for each."""
+        """Numbers of readings for which positions are given per reading."""
         positions = [p for _, p in self.fixed] + [end for w in self.windows for end in (w.low, w.high)]
         return {len(p) for p in positions if isinstance(p, tuple)}
 
@@ -69,7 +69,7 @@ class Term:
         return replace(self, fixed=tuple((c, some(p)) for c, p in self.fixed), windows=windows)
 
     def points(self, at: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Positions for some of the readings, (rows * width,) for each coordinate."""
+        """Positions for a subset of the readings, shape (rows * width,) for each coordinate."""
         found = {c: np.repeat(a[rows], self.width) for c, a in at.items()}
         found |= {c: np.repeat(_at(position, rows), self.width) for c, position in self.fixed}
         after = self.width
@@ -82,7 +82,7 @@ class Term:
         return found
 
     def weights(self, rows: np.ndarray) -> np.ndarray | None:
-        """Of the points of each reading, (rows, width); None if there is one."""
+        """Quadrature weights of the points of each reading, shape (rows, width); None if there is one point."""
         if not self.windows:
             return None
         product = np.ones((len(rows), 1))
@@ -97,14 +97,14 @@ def _at(position: Position, rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A quantity at the points of ``count`` readings: its terms, and the positions that they leave open."""
+    """A quantity at the points of ``count`` readings: its terms, and the positions that they do not fix."""
 
     terms: tuple[Term, ...]
     at: dict[str, np.ndarray]
     count: int
 
     def points(self, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """Positions of each term, for some of the readings."""
+        """Positions of each term, for a subset of the readings."""
         return [term.points(self.at, rows) for term in self.terms]
 
     def weights(self, rows: np.ndarray) -> list[np.ndarray | None]:
@@ -115,21 +115,21 @@ class Placed:
         return np.arange(self.count)
 
     def of_rows(self, rows: np.ndarray) -> "Placed":
-        """The same for some of the readings."""
+        """The same for a subset of the readings."""
         terms = tuple(term.of_rows(rows) for term in self.terms)
         return Placed(terms, {c: a[rows] for c, a in self.at.items()}, len(rows))
 
     @property
     def is_by_reading(self) -> bool:
-        """Whether its positions are those of certain readings, so that it has no others."""
+        """Whether it has positions per reading, which fix the number of readings."""
         return any(term.lengths() for term in self.terms)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A quantity that is not read at a point. A subclass is a frozen dataclass with the ``quantity`` it is made of."""
+    """A quantity not read at a single point. A subclass is a frozen dataclass that wraps another ``quantity``."""
 
-    file_name: ClassVar[str]  # its key in files
+    file_name: ClassVar[str]  # its key in problem files
     quantity: Any
 
     def terms(self, names: Names, where: str) -> tuple[Term, ...]:
@@ -144,34 +144,34 @@ Quantity = str | Callable[..., Any] | Measurement
 
 
 def label(quantity: Quantity) -> str:
-    """What to call a quantity in a table or a message."""
+    """The label of a quantity in tables and messages."""
     return quantity.label if isinstance(quantity, Measurement) else label_of(quantity)
 
 
 def innermost(quantity: Quantity) -> str | Callable[..., Any]:
-    """The field, derivative or equation that is measured, however it is."""
+    """The field, derivative or equation inside all measurements."""
     return innermost(quantity.quantity) if isinstance(quantity, Measurement) else quantity
 
 
 def terms_of(quantity: Quantity, names: Names, where: str) -> tuple[Term, ...]:
-    """What a quantity is made of."""
+    """The terms of a quantity."""
     if isinstance(quantity, Measurement):
         return quantity.terms(names, where)
     return (Term(names.equation(quantity, where)),)
 
 
 def set_coordinates(terms: Sequence[Term]) -> set[str]:
-    """The coordinates whose positions the quantity itself says."""
+    """The coordinates whose positions the quantity itself fixes."""
     return {c for term in terms for c in term.set_coordinates}
 
 
 @dataclass(frozen=True)
 class Difference(Measurement):
-    """A quantity at one place minus the same at another: a pressure drop, say.
+    """A quantity at one position minus the same quantity at another, such as a pressure drop.
 
     Arguments:
         quantity: a field or derivative by name, an equation, or another measurement.
-        at, minus: the two places, for some or all coordinates: a number, or one for each reading. The sensors' ``at``
+        at, minus: the two positions, in some or all coordinates: a number, or one per reading. The sensors' ``at``
             gives the other coordinates.
 
     Example:
@@ -190,7 +190,7 @@ class Difference(Measurement):
         for name in ("at", "minus"):
             object.__setattr__(self, name, _positions(getattr(self, name), f"Difference: {name}"))
         if {c for c, _ in self.at} != {c for c, _ in self.minus}:
-            raise InputError("Difference: at and minus name different coordinates; give both places in the same ones")
+            raise InputError("Difference: at and minus have different coordinates; give the same ones in both")
 
     @property
     def label(self) -> str:
@@ -204,9 +204,9 @@ class Difference(Measurement):
 
 @dataclass(frozen=True)
 class Periodic(Measurement):
-    """A quantity at the upper end of a coordinate minus the same at its lower end.
+    """A quantity at the upper end of a coordinate minus the same quantity at its lower end.
 
-    Observed as zero it is a periodic boundary condition. The sensors' ``at`` gives the other
+    With readings of zero it is a periodic boundary condition. The sensors' ``at`` gives the other
     coordinates; a field in one coordinate needs none:
 
         >>> import bpinn as bp, numpy as np
@@ -238,9 +238,9 @@ class Integral(Measurement):
 
     Arguments:
         quantity: a field or derivative by name, an equation, or another measurement.
-        over: for each coordinate the ends of the window, each a number or one for each reading. The sensors' ``at``
+        over: for each coordinate, the ends of the window: numbers, or one per reading. The sensors' ``at``
             gives the other coordinates.
-        nodes: points of the quadrature along each coordinate; exact for polynomials of degree ``2 * nodes - 1``.
+        nodes: quadrature points along each coordinate; exact for polynomials of degree ``2 * nodes - 1``.
 
     Example:
         >>> import bpinn as bp
@@ -280,7 +280,7 @@ class Integral(Measurement):
 
 @dataclass(frozen=True)
 class Average(Integral):
-    """The average of a quantity over a window, such as what a sensor of some size reads; arguments as of `Integral`.
+    """The average of a quantity over a window, as read by a sensor of finite size; same arguments as `Integral`.
 
     Example:
         >>> import bpinn as bp, numpy as np
@@ -304,15 +304,15 @@ def _shown(position: Position) -> str:
 def _position(value: Any, where: str) -> Position:
     array = numbers(value, where)
     if array.ndim > 1 or not array.size:
-        raise InputError(f"{where}: expected a number, or one for each reading, got an array of shape {array.shape}")
+        raise InputError(f"{where}: expected a number, or one per reading, got an array of shape {array.shape}")
     return tuple(float(v) for v in array) if array.ndim else float(array)
 
 
 def _positions(given: Any, where: str) -> tuple[tuple[str, Position], ...]:
     if isinstance(given, tuple):
-        return given  # made from another one
+        return given  # already converted
     if not isinstance(given, Mapping) or not given:
-        raise InputError(f"{where}: expected a dictionary with a position for each coordinate, got {given!r}")
+        raise InputError(f"{where}: expected a dictionary with a position per coordinate, got {given!r}")
     return tuple((c, _position(value, f"{where}: {c}")) for c, value in given.items())
 
 
@@ -324,12 +324,12 @@ def _windows(given: Any, kind: str) -> tuple[tuple[str, Position, Position], ...
     found = []
     for c, ends in given.items():
         if not isinstance(ends, tuple | list) or len(ends) != 2:
-            raise InputError(f"{kind}: over {c} needs two ends (low, high), each a number or one for each reading")
+            raise InputError(f"{kind}: over {c} needs two ends (low, high), each a number or one per reading")
         low, high = (_position(end, f"{kind}: over {c}") for end in ends)
         if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
-            raise InputError(f"{kind}: over {c} has {len(low)} low ends and {len(high)} high ends; give as many")
+            raise InputError(f"{kind}: over {c} has {len(low)} low ends and {len(high)} high ends; give equally many")
         if not np.all(np.asarray(low) < np.asarray(high)):
-            raise InputError(f"{kind}: over {c} has a window whose low end is not below its high end")
+            raise InputError(f"{kind}: over {c} has a window whose low end is not below its high end; give low < high")
         found.append((c, low, high))
     return tuple(found)
 
@@ -338,10 +338,10 @@ def _check_coordinate(name: str, term: Term, names: Names, where: str) -> None:
     known = names.coordinates_of(term.equation)
     if name not in known:
         raise InputError(
-            f"{where} says {name!r}, which {term.equation.label} does not depend on; it depends on {', '.join(known)}"
+            f"{where} uses {name!r}, which {term.equation.label} does not depend on; it depends on {', '.join(known)}"
         )
     if name in term.set_coordinates:
-        raise InputError(f"{where} says {name!r}, which the measurement inside it says already; leave it out of one")
+        raise InputError(f"{where} uses {name!r}, which the measurement inside it already sets; remove it from one")
 
 
 def _fixed(

@@ -1,7 +1,7 @@
-"""What is monitored: the functionals on which convergence, reviews of chains and the verdict are based.
+"""Monitored functionals: the basis of convergence diagnostics, checks of chains and the verdict.
 
-Weights of a network have symmetries, so chains are compared on what a user reads: every field across the domain, every
-other measured quantity at some of its sensors, and every unknown, inferred noise and inferred scale.
+Network weights have symmetries, so chains are compared on quantities a user looks at: every field across the domain,
+every other measured quantity at some of its sensors, and every unknown, inferred noise and inferred scale.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from bpinn.measurements import Placed, terms_of
 from bpinn.problem import Problem
 
 POINTS_IN_ONE_DIMENSION, POINTS_OTHERWISE = 11, 25
-MOST_SENSORS = 11  # at which another measured quantity is monitored
+MOST_SENSORS = 11  # sensors at which a measured quantity other than a field is monitored
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MonitoredQuantity:
     is_equation: bool
 
     def labels(self) -> list[str]:
-        """What to call each value: 'u at x=0.5'; without coordinates its name alone, numbered if there are several."""
+        """The label of each value: 'u at x=0.5'; without coordinates just the name, numbered if there are several."""
         if not self.placed.at:
             count = self.placed.count
             return [self.name] if count == 1 else [f"{self.name}[{i}]" for i in range(count)]
@@ -35,7 +35,7 @@ class MonitoredQuantity:
 
 @dataclass(frozen=True)
 class MonitoredNumber:
-    """One component of an unknown, an inferred noise or scale: who it belongs to, and what to call it."""
+    """One component of an unknown, an inferred noise or an inferred scale: its owner and its label."""
 
     owner: str
     component: int
@@ -43,7 +43,7 @@ class MonitoredNumber:
 
 
 class Monitor:
-    """The functionals of a problem, in their order: quantities at points, then numbers."""
+    """The functionals of a problem, in order: quantities at points, then numbers."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -56,7 +56,7 @@ class Monitor:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What each functional is: 'u at x=0.5', ..., 'k'."""
+        """The label of each functional: 'u at x=0.5', ..., 'k'."""
         return (*(label for q in self.quantities for label in q.labels()), *self.number_names)
 
     @cached_property
@@ -65,16 +65,16 @@ class Monitor:
 
     @cached_property
     def is_equation(self) -> np.ndarray:
-        """Which functionals are equations, of which less is asked than of fields and numbers."""
+        """Which functionals are equations; their convergence criteria are weaker than those of fields and numbers."""
         of_quantities = [q.is_equation for q in self.quantities for _ in range(q.placed.count)]
         return np.array(of_quantities + [False] * len(self.numbers))
 
     def columns(self, owner: str) -> list[int]:
-        """Where the components of an unknown or inferred noise are among the functionals, counted from the end."""
+        """Indices of an unknown's or inferred noise's components among the functionals, counted from the end."""
         return [i - len(self.numbers) for i, number in enumerate(self.numbers) if number.owner == owner]
 
     def numbers_of(self, functionals: np.ndarray) -> np.ndarray:
-        """The last columns of functionals: unknowns, inferred noises and scales."""
+        """The last columns of functionals: unknowns, inferred noise levels and scales."""
         return functionals[..., functionals.shape[-1] - len(self.numbers) :]
 
 
@@ -91,7 +91,7 @@ def _other_quantities(problem: Problem) -> list[MonitoredQuantity]:
     found = []
     for readings in problem.readings:
         if problem.sensors[readings.name].quantity not in list(problem.fields):
-            # Readings without any coordinate are all the same.
+            # Readings without any coordinate all have the same prediction.
             last = len(readings.values) - 1 if readings.at or readings.quantity.is_by_reading else 0
             rows = np.unique(np.linspace(0, last, MOST_SENSORS).astype(int))
             found.append(MonitoredQuantity(readings.name, readings.quantity.of_rows(rows), True))

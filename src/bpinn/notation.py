@@ -1,4 +1,4 @@
-"""Formulas as trees, and how they are written: plain, in LaTeX, and in MathML for a page that needs nothing else."""
+"""Formulas as trees, and their output: plain text, LaTeX, and MathML for self-contained HTML pages."""
 
 from dataclasses import dataclass
 from html import escape
@@ -21,7 +21,7 @@ LATEX_FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Node:
-    """``kind`` is "number", "name", "constant", "neg", an operator or "call"; ``value`` the number or the name."""
+    """``kind`` is "number", "name", "constant", "neg", an operator or "call"; ``value`` is the number or the name."""
 
     kind: str
     value: Any = None
@@ -33,7 +33,7 @@ def _number(value: float | int) -> str:
 
 
 def _wrapped(node: Node, text: str, inside: int, strict: bool) -> str:
-    """``text`` of ``node``, in parentheses where it binds less tightly than what it stands in."""
+    """``text`` of ``node``, in parentheses if its precedence is below that of the enclosing operator."""
     own = PRECEDENCE.get(node.kind, 9)
     return f"({text})" if own < inside or (strict and own == inside) else text
 
@@ -52,13 +52,13 @@ def plain(node: Node) -> str:
     power = node.kind == "**"
     spaced = f" {node.kind} " if own == 1 else node.kind
     first = _wrapped(left, plain(left), own, power)
-    # "2**-x" is right as it stands; otherwise what comes second needs parentheses if it binds as tightly.
+    # "2**-x" needs no parentheses; otherwise the right operand does if it has the same precedence.
     second = plain(right) if power and right.kind == "neg" else _wrapped(right, plain(right), own, not power)
     return first + spaced + second
 
 
 def _are_letters(index: str) -> bool:
-    """Whether a subscript is coordinates one after another, such as ``xxt``, rather than a word."""
+    """Whether a subscript is a sequence of coordinates, such as ``xxt``, rather than a word."""
     return len(set(index)) <= 3 and len(index) <= 4 and index.isalpha()
 
 
@@ -117,7 +117,7 @@ def _begins_with_digit(node: Node) -> bool:
 
 
 def _needs_brackets(node: Node, inside: int, strict: bool) -> bool:
-    own = 9 if node.kind == "/" else PRECEDENCE.get(node.kind, 9)  # a fraction needs no brackets, but under a power
+    own = 9 if node.kind == "/" else PRECEDENCE.get(node.kind, 9)  # a fraction needs brackets only under a power
     own = 2 if node.kind == "/" and inside == PRECEDENCE["**"] else own
     if node.kind == "number" and node.value < 0:
         own = 3
@@ -133,12 +133,12 @@ def _bracketed(node: Node, inside: int, strict: bool) -> str:
 
 
 def mathml_name(name: str) -> str:
-    """A name with what follows its first underscore as a subscript: ``u_xx``, ``k_0``, ``conductivity``."""
+    """A name, with the part after its first underscore as a subscript: ``u_xx``, ``k_0``, ``conductivity``."""
     stem, _, index = name.partition("_")
     if not stem or not index:
         return _identifier(name)
     below = _identifier(index)
-    if _are_letters(index) and len(index) > 1:  # coordinates, each for itself
+    if _are_letters(index) and len(index) > 1:  # one identifier per coordinate
         below = f"<mrow>{''.join(_identifier(letter) for letter in index)}</mrow>"
     return f"<msub>{_identifier(stem)}{below}</msub>"
 
@@ -194,7 +194,7 @@ def _mathml_call(node: Node) -> str:
 
 
 def _fenced(inner: str) -> str:
-    """In parentheses, which grow around what is tall only: without a mathematical font browsers exaggerate."""
+    """In parentheses, stretchy only around tall content: without a math font, browsers oversize them."""
     tall = any(tag in inner for tag in ("<mfrac", "<msup", "<msqrt"))
     stretchy = "" if tall else ' stretchy="false"'
     return f"<mrow><mo{stretchy}>(</mo>{inner}<mo{stretchy}>)</mo></mrow>"

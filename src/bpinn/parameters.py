@@ -1,4 +1,4 @@
-"""The parameters of a problem as one flat vector: fields first, then unknowns and inferred noises."""
+"""The parameters of a problem as one flat vector: fields first, then unknowns and inferred noise levels."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from bpinn.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Scalar:
-    """An unknown (or inferred noise) on the real line: its prior, its bijection, its place in z."""
+    """An unknown (or inferred noise) on the real line: its prior, bijection and shapes."""
 
     name: str
     prior: dist.Distribution
@@ -44,7 +44,7 @@ class Scalar:
         return self.transform(z.reshape(self.real_shape))
 
     def log_prior(self, z: Array) -> Array:
-        """Density on the real line: the prior's in its own space, and the bijection's Jacobian."""
+        """Log density on the real line: the prior's log density plus the log Jacobian of the bijection."""
         real = z.reshape(self.real_shape)
         value = self.transform(real)
         return jnp.sum(self.prior.log_prob(value)) + jnp.sum(self.transform.log_abs_det_jacobian(real, value))
@@ -53,7 +53,7 @@ class Scalar:
         return jnp.ravel(self.transform.inv(self.prior.sample(key)))
 
     def location_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Centre and spread on the real line: known where the prior is normal there, otherwise from draws."""
+        """Centre and spread on the real line: exact if the prior is normal there, otherwise estimated from draws."""
         if type(self.prior) in (dist.Normal, dist.LogNormal):
             loc, scale = np.asarray(self.prior.loc, float), np.asarray(self.prior.scale, float)
             return np.broadcast_to(loc, self.shape).ravel(), np.broadcast_to(scale, self.shape).ravel()
@@ -64,7 +64,7 @@ class Scalar:
 
 
 class Parameters:
-    """Where everything lies in ``z``, and its prior. Equal for problems with equal fields and priors."""
+    """The layout of ``z`` and its prior. Problems with equal fields and priors have equal `Parameters`."""
 
     def __init__(self, problem: Problem):
         self.fields: tuple[tuple[str, Field, Bounds], ...] = tuple(
@@ -77,7 +77,7 @@ class Parameters:
         ends = np.cumsum(sizes)
         self.slices = {n: slice(int(e) - s, int(e)) for n, s, e in zip(names, sizes, ends, strict=True)}
         self.dim = int(ends[-1])
-        self.num_weights = sum(sizes[: len(self.fields)])  # unknowns and noises come after the fields' parameters
+        self.num_weights = sum(sizes[: len(self.fields)])  # unknowns and noise levels follow the fields' parameters
         self.key = (self.fields, tuple(s.key for s in self.scalars), str(jnp.result_type(float)))
 
     def __hash__(self) -> int:
@@ -92,13 +92,13 @@ class Parameters:
         return dict(zip(self.slices, pieces, strict=True))
 
     def split(self, z: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Parameters of each field, and each unknown and inferred noise in its own space."""
+        """Parameters of each field, and each unknown and inferred noise in its constrained space."""
         parts = self._parts(z)
         theta = {name: parts[name] for name, *_ in self.fields}
         return theta, {s.name: s.constrain(parts[s.name]) for s in self.scalars}
 
     def unflatten(self, z: Array) -> dict[str, Any]:
-        """Each field's parameters in their own shape, each unknown and noise in its own space."""
+        """Each field's parameters in their natural shape, each unknown and noise in its constrained space."""
         theta, scalars = self.split(z)
         return {name: field.unflatten(theta[name], bounds) for name, field, bounds in self.fields} | scalars
 

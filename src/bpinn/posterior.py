@@ -1,4 +1,4 @@
-"""The flat log density: what a sampler sees of a problem."""
+"""The log density on a flat vector: a problem as samplers see it."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Static facts of one group of readings."""
+    """Static properties of one group of readings."""
 
     likelihood: Likelihood
     noise_name: str | None
 
 
 class Model:
-    """The static half of a posterior: two problems that differ only in their data share it.
+    """The static half of a posterior, shared by problems that differ only in their data.
 
-    Methods take the data as an argument, so that a compiled function serves any data. Two models
-    are equal when they compute the same thing, whatever the names of the functions they came from.
+    Methods take the data as an argument, so that one compiled function serves any data. Two models
+    are equal if they compute the same thing, even when their functions have different names.
     """
 
     def __init__(self, problem: Problem, monitor: Monitor):
@@ -50,7 +50,7 @@ class Model:
         self._hash = hash(self.key)
 
     def compiled(self, native: bool = True) -> "Model":
-        """The same, evaluated by the native kernel where there is one; it has gradients, and no other derivatives."""
+        """The same, evaluated by the native kernel if available, which supports gradients but no other derivatives."""
         other = copy(self)
         other.native = native
         return other
@@ -62,7 +62,7 @@ class Model:
         return isinstance(other, Model) and (self.native, self.key) == (other.native, other.key)
 
     def data_of(self, problem: Problem, monitor: Monitor) -> dict[str, Any]:
-        """Everything that may change without compiling again."""
+        """Everything that may change without recompilation."""
         as_array = partial(jnp.asarray, dtype=float)
         return {
             "sensors": self.sensors.prepare([r.quantity for r in problem.readings]),
@@ -82,11 +82,11 @@ class Model:
         return total
 
     def predicted(self, z: Array, data: Any) -> list[Array]:
-        """What each reading would be without noise, an array for each group of sensors."""
+        """The noise-free prediction of each reading, one array per group of sensors."""
         return self.sensors(*self.parameters.split(z), data["sensors"], self.native)
 
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
-        """The log density of each reading, an array for each group of sensors."""
+        """The log density of each reading, one array per group of sensors."""
         scalars = self.parameters.split(z)[1]
         predicted = self.predicted(z, data)
         parts = []
@@ -96,20 +96,20 @@ class Model:
         return parts
 
     def saturated_log_likelihood(self, data: Any) -> Array:
-        """The log likelihood of readings that are predicted exactly, inferred noises left out."""
+        """The log likelihood of readings that are predicted exactly, without the terms of inferred noise levels."""
         return sum((jnp.sum(prepared["constant"]) for prepared in data["readings"]), start=jnp.zeros((), float))
 
     def log_density(self, z: Array, data: Any) -> Array:
         return self.log_prior(z) + self.log_likelihood(z, data)
 
     def functionals(self, z: Array, data: Any) -> Array:
-        """What convergence is judged on: fields and equations across the domain, then unknowns and noise."""
+        """The functionals that convergence is judged on: fields and equations at points, then unknowns and noise."""
         theta, scalars = self.parameters.split(z)
         values = self.monitor(theta, scalars, data["monitor"], self.native)
         return jnp.concatenate([*values, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
 
 
-# Compiled once for each model, so that calls outside of a user's own jit are not slow.
+# Compiled once per model, so that calls outside a user's jit are fast.
 
 
 @partial(jax.jit, static_argnames="model")
@@ -128,11 +128,11 @@ def _sample_prior(model: Model, key: Array, n: int) -> Array:
 
 
 class Posterior:
-    """The log density of a problem on one flat vector ``z``, to plug a sampler into.
+    """The log density of a problem on one flat vector ``z``, for use with any sampler.
 
     ``z`` holds the parameters of every field, then every unknown and inferred noise on the real
     line. All normalising constants and the Jacobians of constrained unknowns are included. ``native=True`` evaluates
-    networks by the native kernel where there is one: about twice as fast, with gradients but no other derivatives.
+    networks with the native kernel if available: about twice as fast, with gradients but no other derivatives.
 
     Example:
         >>> import bpinn as bp, jax
@@ -195,14 +195,14 @@ class Posterior:
         return _sample_prior(self.model, key, n)
 
     def unflatten(self, z: Array) -> dict[str, Any]:
-        """Each field's parameters in their own shape, each unknown and noise in its own space."""
+        """Each field's parameters in their natural shape, each unknown and noise in its constrained space."""
         return self.model.parameters.unflatten(jnp.asarray(z))
 
     def evaluate(self, z: Any, quantity: Quantity, at: Mapping[str, Any] | None = None) -> np.ndarray:
-        """A field, derivative or equation at points, for draws of ``z`` from anywhere.
+        """A field, derivative or equation at points, for draws of ``z`` from any source.
 
         ``z`` has shape (dim,) or (n, dim), the values (*points) or (n, *points); ``quantity`` and ``at`` are as in
-        `Result.predict`. It is for looking at draws, compiled inside; it cannot be called within ``jax.jit``.
+        `Result.predict`. It is meant for inspecting draws and compiles internally; do not call it inside ``jax.jit``.
 
         Example:
             >>> import bpinn as bp, jax
@@ -214,7 +214,7 @@ class Posterior:
         where = f"evaluate {label(quantity)!r}"
         rows = np.asarray(z)
         if rows.ndim == 0 or rows.shape[-1] != self.dim or rows.size == 0:
-            raise InputError(f"{where}: z has shape {rows.shape}; wanted is ({self.dim},) or (n, {self.dim})")
+            raise InputError(f"{where}: z has shape {rows.shape}; expected ({self.dim},) or (n, {self.dim})")
         found = QuantityAt.of(self.problem, quantity, at, where)
         flat = rows.reshape(-1, self.dim)
         values = np.concatenate([found.evaluate(flat, part) for part in found.slices()], axis=1)

@@ -1,4 +1,4 @@
-"""Predictions: a quantity at points, as draws (without holding more than fits in memory) or in closed form."""
+"""Predictions: a quantity at points, as draws (in chunks that fit in memory) or in closed form."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -8,7 +8,7 @@ from scipy.special import ndtri
 
 from bpinn.errors import InputError
 
-KEEP_BYTES = 512 * 2**20  # predictions up to this size are held, larger ones are computed as needed
+KEEP_BYTES = 512 * 2**20  # predictions up to this size are cached, larger ones are recomputed as needed
 GAUSSIAN_DRAWS = 1000
 
 
@@ -16,8 +16,8 @@ class Prediction:
     """The posterior of a quantity at points.
 
     ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
-    (chains, draws, *points). Nothing is evaluated before it is asked for, and what is too large to
-    hold is evaluated a chunk of points at a time. A method that gives single solutions has no error bars: without
+    (chains, draws, *points). Evaluation is lazy, and predictions too large for memory are evaluated one chunk of
+    points at a time. A method that gives single solutions has no error bars: without
     ``spread`` the sd and the intervals are NaN.
     """
 
@@ -46,7 +46,7 @@ class Prediction:
         return f"Prediction({self.label!r}, {self._chains} chains, {self._draws} draws, points {self._shape})"
 
     def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """(points, draws at them) over all points; the draws are held if they are small enough."""
+        """(points, draws at these points) over all points; the draws are cached if they are small enough."""
         if self._held is None and self._nbytes <= KEEP_BYTES:
             self._held = np.concatenate([self._evaluate(s) for s in self._slices()], axis=-1)
         for part in self._slices():
@@ -81,7 +81,7 @@ class Prediction:
         return self._compute_quantiles([float(p)])[0]
 
     def interval(self, p: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper end of the central interval that holds the quantity with probability ``p``."""
+        """Lower and upper end of the central interval that contains the quantity with probability ``p``."""
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"interval: p must lie between 0 and 1, such as 0.95, got {p!r}")
         if not self._spread:
@@ -110,8 +110,8 @@ class Prediction:
 class GaussianPrediction(Prediction):
     """A quantity that is jointly normal at all points: ``mean``, ``sd``, quantiles and intervals are exact.
 
-    ``covariance`` has shape (points, points); ``draws``, of shape (1, 1000, *points), are made when asked for and
-    are always the same.
+    ``covariance`` has shape (points, points); ``draws``, of shape (1, 1000, *points), are computed on demand with a
+    fixed seed.
 
     Example:
         >>> import numpy as np
@@ -131,7 +131,7 @@ class GaussianPrediction(Prediction):
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        variance = np.maximum(np.diag(self.covariance), 0.0)  # rounding may leave a certain value below zero
+        variance = np.maximum(np.diag(self.covariance), 0.0)  # rounding may make a zero variance negative
         return self._mean, np.sqrt(variance).reshape(self._shape)
 
     def _compute_quantiles(self, wanted: list[float]) -> list[np.ndarray]:

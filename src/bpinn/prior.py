@@ -1,4 +1,4 @@
-"""What a problem says before any readings: draws and covariances of fields, derivatives and equations."""
+"""The prior of a problem: draws and covariances of fields, derivatives and equations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,17 +17,17 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
 
-BATCH = 256  # prior draws at once, or fewer where the points are many
-BLOCK_BYTES = 4 * 2**20  # of draws whose covariance is added up at once
+BATCH = 256  # prior draws evaluated at once, or fewer if there are many points
+BLOCK_BYTES = 4 * 2**20  # draws accumulated into the covariance at once
 
 
 def predict(
     problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None = None, *, draws: int = 10_000, seed: int = 0
 ) -> Prediction:
-    """The prior of a field, a derivative or an equation at points; sensors, if there are any, are not used.
+    """The prior of a field, a derivative or an equation at points; sensors, if any, are ignored.
 
-    Arguments are those of `Result.predict`. The draws are those of ``Posterior.sample_prior(jax.random.key(seed), n)``,
-    made anew from their keys when they are needed.
+    Arguments are those of `Result.predict`. The draws are those of ``Posterior.sample_prior(jax.random.key(seed), n)``;
+    they are recomputed from their keys when needed.
 
     Example:
         >>> import bpinn as bp
@@ -50,7 +50,7 @@ def predict(
 def covariance(
     problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None = None, *, draws: int = 100_000, seed: int = 0
 ) -> np.ndarray:
-    """The prior's covariance of a quantity between all pairs of points, shape (points, points), from draws.
+    """The prior covariance of a quantity between all pairs of points, shape (points, points), estimated from draws.
 
     An entry k(x, y) has a standard error of about sqrt((k(x, x) k(y, y) + k(x, y)^2) / draws).
 
@@ -65,7 +65,7 @@ def covariance(
 
 
 def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of quantities at points, one after another, in double precision without holding the draws."""
+    """Mean and covariance of concatenated quantities at points, in double precision, without storing the draws."""
     keys = _keys(draws, seed, quantities[-1].where)
     values = Stacked(problem, quantities)
     size = sum(q.size for q in quantities)
@@ -74,7 +74,7 @@ def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed
         centre = rows.mean(axis=0)
         rows -= centre
         shift, total = centre - mean, count + len(rows)
-        # Chan, Golub and LeVeque's update, which does not lose a small spread around a large mean
+        # Chan, Golub and LeVeque's update, which keeps a small variance around a large mean accurate
         scatter += rows.T @ rows + np.outer(shift, shift) * (count * len(rows) / total)
         mean += shift * (len(rows) / total)
         count = total
@@ -82,7 +82,7 @@ def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed
 
 
 def _blocks(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Batches put together in double precision; adding each up alone would cost more in threads than in sums."""
+    """Batches concatenated in double precision; for single batches, threading overhead would exceed the arithmetic."""
     held: list[np.ndarray] = []
     for batch in batches:
         held.append(batch)
@@ -109,7 +109,7 @@ def _keys(draws: int, seed: int, where: str) -> Array:
 
 
 def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterator[np.ndarray]:
-    """Values for a batch of prior draws after another, each of shape (draws, points)."""
+    """Values for successive batches of prior draws, each of shape (draws, points)."""
     one = points * bytes_of_a_point(values.quantities[0].problem)
     batch = max(1, min(BATCH, len(keys), quantity_at.CHUNK_BYTES // one))
     for i in range(0, len(keys), batch):
@@ -117,7 +117,7 @@ def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterat
         yield np.asarray(values(z, prepared))[: len(keys) - i]
 
 
-# Compiled apart from the evaluation: together XLA makes some of the random numbers more than once.
+# Compiled separately from the evaluation: fused, XLA computes some of the random numbers more than once.
 @partial(jax.jit, static_argnames="parameters")
 def _sample(parameters: Parameters, keys: Array) -> Array:
     return jax.vmap(parameters.sample_prior)(keys)

@@ -1,4 +1,4 @@
-"""Problem and Sensors: physics and data. Everything a user states is validated here, once."""
+"""Problem and Sensors: physics and data. All user input is validated here, once."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ class Sensors:
     Arguments:
         quantity: what is measured: a field or derivative by name ("u", "u_x"), an equation (a
             function whose arguments are names), or an `Average`, `Integral`, `Difference` or `Periodic` of one.
-        at: where, an array for each coordinate; numbers are repeated.
-        values: the readings, one a point; a single number is repeated (0.0 for exact physics
+        at: positions, an array for each coordinate; single numbers are broadcast.
+        values: the readings, one per point; a single number is broadcast (0.0 for the residual of an equation
             at collocation points).
-        noise: standard deviation of a reading: a number, one number a reading, a positive
-            ``numpyro.distributions`` prior when it is to be inferred, or the name of an unknown. Likelihoods without
-            a scale, such as counts, have none.
-        likelihood: how readings scatter: "normal", "student_t" when there may be outliers, or an object of
-            `bpinn.likelihoods`, which says what ``noise`` means.
+        noise: standard deviation of a reading: a number, one number per reading, a positive
+            ``numpyro.distributions`` prior to infer it, or the name of an unknown. Likelihoods without
+            a scale, such as counts, take none.
+        likelihood: the noise model: "normal", "student_t" if there may be outliers, or an object from
+            `bpinn.likelihoods`, which documents what ``noise`` means for it.
         dof: degrees of freedom of "student_t".
 
     Example:
@@ -65,7 +65,7 @@ class Readings:
 
     @property
     def at(self) -> dict[str, np.ndarray]:
-        """Where they were taken."""
+        """Positions of the readings."""
         return self.quantity.at
 
     @property
@@ -74,12 +74,12 @@ class Readings:
 
 
 class Problem:
-    """A differential equation, what is unknown in it, and the readings.
+    """A differential equation, its unknowns, and the readings.
 
     Arguments:
-        domain: named coordinates with bounds, space and time alike.
+        domain: the coordinates, space and time alike, by name with their bounds.
         fields: unknown functions, each with its surrogate (`MLP`).
-        sensors: readings by name; leave out to study the prior alone.
+        sensors: readings by name; omit to study the prior alone.
         unknowns: unknown coefficients, each with a ``numpyro.distributions`` prior.
 
     Example:
@@ -119,7 +119,7 @@ class Problem:
         if sensors is not None and not isinstance(sensors, Mapping):
             raise InputError(f"sensors: expected a dictionary of bp.Sensors by name, got {type(sensors).__name__}")
         if sensors is not None and not sensors:
-            raise InputError("sensors: none given; give at least one (leave sensors out to study the prior alone)")
+            raise InputError("sensors: none given; give at least one (omit sensors to study the prior alone)")
         self.sensors = dict(sensors or {})
         self.noise_priors: dict[str, dist.Distribution] = {}
         self.readings = tuple(self._read(name, s) for name, s in self.sensors.items())
@@ -134,7 +134,7 @@ class Problem:
 
     @property
     def scalars(self) -> dict[str, dist.Distribution]:
-        """Everything that is inferred and is not a field, with its prior: unknowns, noises, then scales of fields."""
+        """Priors of everything inferred that is not a field: unknowns, noise levels, then scales of fields."""
         return {**self.unknowns, **self.noise_priors, **self.scale_priors}
 
     def _scales(self) -> dict[str, dist.Distribution]:
@@ -145,7 +145,8 @@ class Problem:
                 check_prior(prior, f"field {name!r}: scale {scale!r}")
                 if called in (*self.unknowns, *self.noise_priors, *self.fields, *self.domain):
                     raise InputError(
-                        f"field {name!r}: its inferred {scale} is called {called!r}, which is taken; rename"
+                        f"field {name!r}: its inferred {scale} gets the name {called!r}, which is already taken; "
+                        "rename the field or the other one"
                     )
                 found[called] = prior
         return found
@@ -159,9 +160,9 @@ class Problem:
         return tuple(self.domain[c] for c in self.inputs(name))
 
     def grid(self, **points: int) -> dict[str, np.ndarray]:
-        """A mesh over the domain, ready for ``predict``: ``problem.grid(x=50, t=20)``.
+        """A mesh over the domain for ``predict``: ``problem.grid(x=50, t=20)``.
 
-        Coordinates that are not named get 101 points in one dimension, 41 in more.
+        Coordinates not listed get 101 points in a 1-D domain, 41 otherwise.
         """
         for name in points:
             if name not in self.domain:
@@ -173,7 +174,7 @@ class Problem:
     def place(
         self, at: Mapping[str, Any], needed: Sequence[str], where: str
     ) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """Positions as flat float64 arrays of one length, and the shape they had."""
+        """Positions as flat float64 arrays of equal length, and their original shape."""
         if not isinstance(at, Mapping):
             raise InputError(
                 f"{where}: at must be a dictionary with an array for each coordinate, "
@@ -191,29 +192,31 @@ class Problem:
         except ValueError:
             sizes = ", ".join(f"{c} has {a.shape}" for c, a in arrays.items())
             raise InputError(
-                f"{where}: positions differ in shape ({sizes}); give one of each for a point, or a mesh (Problem.grid)"
+                f"{where}: positions differ in shape ({sizes}); give arrays of equal length, or a mesh (Problem.grid)"
             ) from None
         self._warn_outside(list(arrays.items()), where)
         return {c: np.broadcast_to(a, shape).ravel() for c, a in arrays.items()}, shape
 
     def place_quantity(self, quantity: Quantity, at: Mapping[str, Any], where: str) -> tuple[Placed, tuple[int, ...]]:
-        """A quantity at points, and the shape they had; the coordinates that it sets itself are not among them."""
+        """A quantity at points, and their original shape; ``at`` excludes the coordinates that the quantity fixes."""
         terms = terms_of(quantity, self.names, where)
         itself = set_coordinates(terms)
         needed = [c for c in self.names.coordinates_of(terms[0].equation) if c not in itself]
         both = [c for c in self.domain if c in itself and c in at]
         if both:
             kind = type(quantity).__name__ if isinstance(quantity, Measurement) else "it"
-            raise InputError(f"{where}: {kind} fixes {both[0]}; leave it out of at")
+            raise InputError(f"{where}: {kind} fixes {both[0]}; remove it from at")
         points, shape = self.place(at, needed, where)
         lengths = {n for term in terms for n in term.lengths()}
         if len(lengths) > 1:
-            raise InputError(f"{where}: positions for {' and '.join(map(str, sorted(lengths)))} readings; give as many")
+            raise InputError(
+                f"{where}: positions for {' and '.join(map(str, sorted(lengths)))} readings; give one length for all"
+            )
         if lengths:
             (count_,) = lengths
             if shape not in ((), (count_,)):
                 raise InputError(
-                    f"{where}: {label(quantity)} is of {count_} readings, but at has {count(shape)} points"
+                    f"{where}: {label(quantity)} has positions for {count_} readings, but at has {count(shape)} points"
                 )
             points, shape = {c: np.broadcast_to(a, (count_,)) for c, a in points.items()}, (count_,)
         size = int(np.prod(shape))
@@ -247,18 +250,18 @@ class Problem:
             shape = values.shape
         if values.ndim and values.shape != shape:
             raise InputError(
-                f"{where}: {count(shape)} points but {count(values.shape)} values; give one value for each point"
+                f"{where}: {count(shape)} points but {count(values.shape)} values; give one value per point"
             )
         values = np.broadcast_to(values, shape or (1,)).ravel()
         if values.size == 0:
-            raise InputError(f"{where}: no readings; leave these sensors out, or give at least one point")
+            raise InputError(f"{where}: no readings; remove these sensors, or give at least one point")
         at = {c: np.broadcast_to(a, values.shape) for c, a in quantity.at.items()}
         quantity = Placed(quantity.terms, at, len(values))
         likelihood = likelihood_of(sensors.likelihood, sensors.dof, where)
         likelihood.check(values, where)
         noise, noise_name = self._noise(sensors.noise, values.shape, shape, name, likelihood)
         readings = Readings(name, quantity, values, noise, noise_name, likelihood)
-        if not isinstance(readings.equation.function, StoredFunction):  # whoever evaluates it is told to hand it in
+        if not isinstance(readings.equation.function, StoredFunction):  # calling a stored one raises a clear error
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
             trace_equation(readings.equation, len(values), shapes, where)
         return readings
@@ -269,11 +272,12 @@ class Problem:
         where = f"sensors {name!r}: noise"
         if not likelihood.has_scale:
             if noise is not None:
-                raise InputError(f"{where}: {type(likelihood).__name__} readings have no noise to state; leave it out")
+                raise InputError(f"{where}: {type(likelihood).__name__} readings take no noise; remove noise=")
             return None, None
         if noise is None:
             raise InputError(
-                f"{where} is missing; give its standard deviation, or a prior such as dist.HalfNormal(1.0) to infer it"
+                f"{where} is missing; give the standard deviation of a reading, or a prior such as "
+                "dist.HalfNormal(1.0) to infer it"
             )
         if isinstance(noise, str):
             prior = self.unknowns.get(noise)
@@ -289,14 +293,16 @@ class Problem:
             check_positive(noise, where)
             called = f"noise_{name}"
             if called in self.unknowns or called in self.noise_priors:
-                raise InputError(f"{where}: the inferred noise is called {called!r}, which is taken; rename")
+                raise InputError(
+                    f"{where}: the inferred noise gets the name {called!r}, which is already taken; rename the sensors"
+                )
             self.noise_priors[called] = noise
             return None, called
         levels = numbers(noise, where)
         if levels.ndim and levels.shape != shape:
             raise InputError(
                 f"{where}: {count(shape)} points but {count(levels.shape)} noise levels; "
-                "give one number, or one for each point"
+                "give one number, or one per point"
             )
         if np.any(levels <= 0):
             raise InputError(

@@ -1,6 +1,6 @@
 """From names to mathematics: fields, derivatives, unknowns and coordinates.
 
-The arguments of an equation say what it needs. `Names` knows every name of a problem and
+An equation declares its inputs by the names of its arguments. `Names` knows every name of a problem and
 resolves an argument to a `Partial` (a field or one of its derivatives), an `Unknown` or a
 `Coordinate`; `Names.equation` does so for a whole function.
 """
@@ -42,7 +42,7 @@ Reference = Partial | Unknown | Coordinate
 
 @dataclass(frozen=True)
 class Equation:
-    """A function of names, resolved: what to hand it, and what to call it in a message."""
+    """A function whose argument names are resolved: the references to pass, and a label for messages."""
 
     label: str
     function: Callable[..., Any]
@@ -60,7 +60,7 @@ class Equation:
 
 
 class StoredFunction:
-    """An equation read from a file: it can be read and named, but not called."""
+    """An equation loaded from a file: its name, arguments and source are known, but it cannot be called."""
 
     def __init__(self, name: str, arguments: tuple[str, ...], source: str | None):
         self.__name__, self.arguments, self.source = name, arguments, source
@@ -69,23 +69,23 @@ class StoredFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise InputError(
-            f"the equation {self.__name__}({', '.join(self.arguments)}) was stored as text; hand it in: "
+            f"the equation {self.__name__}({', '.join(self.arguments)}) was stored as text; pass the function: "
             f"bp.load(path, functions={{'{self.__name__}': {self.__name__}}})"
         )
 
 
 def label_of(quantity: str | Callable[..., Any]) -> str:
-    """What to call a name or a function in a table or a message."""
+    """The label of a name or a function in tables and messages."""
     return quantity if isinstance(quantity, str) else getattr(quantity, "__name__", type(quantity).__name__)
 
 
 def identity(value: Any) -> Any:
-    """The equation of a field or derivative by itself; a named function, so that it can be sent to another process."""
+    """The equation of a plain field or derivative; a named function, so that it can be pickled."""
     return value
 
 
 class Names:
-    """Every name of a problem, and what it stands for.
+    """Every name of a problem, and what it refers to.
 
     Arguments:
         domain: coordinate names with bounds.
@@ -116,12 +116,11 @@ class Names:
             readings = self._derivatives(name)
             if readings:
                 raise InputError(
-                    f"{kind} {name!r} can also be read as a derivative of field {readings[0].field!r}; "
-                    "rename one of them"
+                    f"{kind} {name!r} could also be a derivative of field {readings[0].field!r}; rename one of them"
                 )
 
     def known(self) -> str:
-        """A sentence with all names, for messages."""
+        """All names as text, for messages."""
         derivatives = []
         for field, inputs in self.fields.items():
             derivatives += [f"{field}_{c}" for c in inputs]
@@ -143,7 +142,7 @@ class Names:
         ]
 
     def resolve(self, name: str, where: str) -> Reference:
-        """What a name stands for; ``where`` opens the message if it stands for nothing."""
+        """What a name refers to; ``where`` starts the error message if it is unknown."""
         kind = self._kinds.get(name)
         if kind == "coordinate":
             return Coordinate(name)
@@ -157,7 +156,7 @@ class Names:
         if readings:
             ways = " or ".join(self._spell(reading) for reading in readings)
             raise InputError(f"{where}: {name!r} is ambiguous, it can mean {ways}; rename a coordinate or a field")
-        raise InputError(f"{where}: {name!r} is not known{self._hint(name)}. Known are {self.known()}")
+        raise InputError(f"{where}: {name!r} is not known{self._hint(name)}. Known names are {self.known()}")
 
     def _spell(self, partial: Partial) -> str:
         inputs = self.fields[partial.field]
@@ -178,23 +177,24 @@ class Names:
             return Equation(function, identity, (self.resolve(function, where),))
         if not callable(function):
             raise InputError(
-                f"{where}: a quantity is a name such as 'u', or a function of names, got {type(function).__name__}"
+                f"{where}: expected a name such as 'u', or a function whose arguments are names, "
+                f"got {type(function).__name__}"
             )
         called = label_of(function)
         try:
             parameters = inspect.signature(function).parameters.values()
         except (TypeError, ValueError):
-            raise InputError(f"{where}: the arguments of {called} cannot be read; wrap it in a def") from None
+            raise InputError(f"{where}: {called} has no readable signature; wrap it in a def") from None
         arguments: list[Reference] = []
         keywords: list[tuple[str, Reference]] = []
         for p in parameters:
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise InputError(
-                    f"{where}: {called} has the argument *{p.name}; name each field, derivative, "
-                    "unknown or coordinate it needs"
+                    f"{where}: {called} has the argument *{p.name}; list each field, derivative, "
+                    "unknown or coordinate it needs by name"
                 )
             if p.default is not p.empty and not self._stands_for_something(p.name):
-                continue  # a constant of the user's, left at its default
+                continue  # a constant, kept at its default
             reference = self.resolve(p.name, f"{where}: argument of {called}")
             if p.kind is p.POSITIONAL_ONLY:
                 arguments.append(reference)
@@ -202,8 +202,7 @@ class Names:
                 keywords.append((p.name, reference))
         if not arguments and not keywords:
             raise InputError(
-                f"{where}: {called} has no arguments, so it measures nothing; name what it needs. "
-                f"Known are {self.known()}"
+                f"{where}: {called} has no arguments; name the quantities it depends on. Known names are {self.known()}"
             )
         return Equation(called, function, tuple(arguments), tuple(keywords))
 
@@ -211,7 +210,7 @@ class Names:
         return name in self._kinds or bool(self._derivatives(name))
 
     def same(self, one: Any, other: Any) -> bool:
-        """Whether two quantities are one: u_xt is u_tx."""
+        """Whether two quantities are the same: u_xt is u_tx."""
         if isinstance(one, str) and isinstance(other, str):
             return self.resolve(one, "") == self.resolve(other, "")
         return one == other
@@ -259,7 +258,7 @@ def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[in
         if not isinstance(error, untraceable) and not any(w in str(error) for w in words):
             raise InputError(f"{where}: {equation.label} failed: {type(error).__name__}: {error}") from error
         raise InputError(
-            f"{where}: {equation.label} cannot be differentiated as it is written; use jax.numpy instead of "
+            f"{where}: JAX cannot trace {equation.label}; use jax.numpy instead of "
             f"numpy or math, and jnp.where instead of if ({str(error).splitlines()[0]})"
         ) from error
     shape, wanted = getattr(out, "shape", None), (count,)
@@ -269,8 +268,8 @@ def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[in
         came = f"shape {shape}" if shape is not None else type(out).__name__
         raise InputError(
             f"{where}: {equation.label} returned {came} for {count} points; it must return one number "
-            f"for each point, an array of shape {wanted}"
+            f"per point, an array of shape {wanted}"
         )
     if not jnp.issubdtype(out.dtype, jnp.floating):
-        raise InputError(f"{where}: {equation.label} returned {out.dtype} numbers; it must return real ones")
+        raise InputError(f"{where}: {equation.label} returned {out.dtype} numbers; it must return real floats")
     return jaxpr

@@ -1,6 +1,6 @@
-"""A quantity at points: from what a user asks for to its values for many parameter vectors.
+"""A quantity at points: from a user's request to its values for many parameter vectors.
 
-Predictions from draws, from the prior and in closed form all evaluate through here.
+Predictions from draws, from the prior and in closed form are all evaluated here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ DRAWS_AT_ONCE = 32
 
 
 def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
-    """The quantity itself, also when it is given as the name of sensors."""
+    """The quantity; the name of sensors gives the quantity they measure."""
     try:
         terms_of(quantity, problem.names, where)
     except InputError:
@@ -37,7 +37,7 @@ def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
 
 @dataclass(frozen=True, eq=False)
 class QuantityAt:
-    """A quantity at points, which had ``shape``."""
+    """A quantity at points of original shape ``shape``."""
 
     problem: Problem
     where: str
@@ -52,14 +52,14 @@ class QuantityAt:
         if not np.prod(shape):
             raise InputError(f"{where}: no points; give at least one")
         found = cls(problem, where, label(quantity), placed, shape)
-        # What is wrong with an equation is said now, not when its values are asked for.
+        # Report errors in the equation now, not when its values are computed.
         shapes = {name: prior.shape() for name, prior in problem.unknowns.items()}
         trace_equation(placed.terms[0].equation, found.chunk, shapes, where)
         return found
 
     @classmethod
     def of_readings(cls, problem: Problem, readings: Readings) -> "QuantityAt":
-        """What sensors read, where they read it."""
+        """The quantity that sensors measure, at their positions."""
         where = f"sensors {readings.name!r}"
         return cls(problem, where, readings.name, readings.quantity, readings.values.shape)
 
@@ -69,12 +69,12 @@ class QuantityAt:
 
     @property
     def at(self) -> dict[str, np.ndarray]:
-        """The positions in their shape."""
+        """The positions in their original shape."""
         return {c: a.reshape(self.shape) for c, a in self.quantity.at.items()}
 
     @cached_property
     def chunk(self) -> int:
-        """How many points are evaluated at once."""
+        """Number of points evaluated at once."""
         width = max(term.width for term in self.quantity.terms)
         return max(1, min(self.size, CHUNK_BYTES // (DRAWS_AT_ONCE * width * bytes_of_a_point(self.problem))))
 
@@ -84,7 +84,7 @@ class QuantityAt:
         return Stacked(self.problem, [self], [self.chunk])
 
     def prepare(self, part: slice) -> Any:
-        """Arrays for the points of a slice, the last of all repeated up to ``chunk``."""
+        """Arrays for the points of a slice, padded to ``chunk`` with the last point."""
         return self.values.prepare([np.minimum(np.arange(part.start, part.start + self.chunk), self.size - 1)])
 
     def evaluate(self, z: np.ndarray, part: slice) -> np.ndarray:
@@ -101,9 +101,9 @@ class QuantityAt:
 
 
 class Stacked:
-    """Quantities one after another as one vector, a function of ``z`` and of the points given to `prepare`.
+    """Several quantities concatenated into one vector, a function of ``z`` and of the points given to `prepare`.
 
-    Equal for stacks that compute the same thing, so that it can be a static argument of compiled functions.
+    Two stacks that compute the same thing are equal, so that one can be a static argument of compiled functions.
     """
 
     def __init__(self, problem: Problem, quantities: Sequence[QuantityAt], counts: Sequence[int] | None = None):
@@ -122,7 +122,7 @@ class Stacked:
         return isinstance(other, Stacked) and self.key == other.key
 
     def prepare(self, rows: Sequence[np.ndarray] | None = None) -> Any:
-        """Arrays for these of each quantity's points, all of them unless said."""
+        """Arrays for the given rows of each quantity's points; all points by default."""
         return self.evaluation.prepare([q.quantity for q in self.quantities], rows)
 
     def one(self, z: Array, prepared: Any) -> Array:
@@ -140,11 +140,11 @@ def _evaluate(stacked: Stacked, z: Array, prepared: Any) -> Array:
 
 
 def bytes_of_a_point(problem: Problem) -> int:
-    """About what the widest layer takes at one point for one draw, with a few derivatives."""
+    """Approximate memory of the widest layer at one point for one draw, with a few derivatives."""
     width = max((field.width for field in problem.fields.values()), default=1)
     return 4 * width * jnp.dtype(jnp.result_type(float)).itemsize
 
 
 def padded(rows: Any, count: int) -> Any:
-    """``count`` rows, the last one repeated where they run out."""
+    """Rows padded to ``count`` by repeating the last one."""
     return rows if len(rows) == count else rows[np.minimum(np.arange(count), len(rows) - 1)]

@@ -1,6 +1,6 @@
-"""Answers to compare with: closed-form posteriors of linear problems.
+"""Reference solutions: closed-form posteriors of linear problems.
 
-`exact` is the posterior itself where the priors are Gaussian; `gp` takes the prior of any surrogate for a Gaussian
+`exact` is the exact posterior for Gaussian priors; `gp` replaces the prior of any surrogate by a Gaussian
 process with the same mean and covariance.
 """
 
@@ -27,8 +27,8 @@ from bpinn.problem import Problem
 from bpinn.quantities import Coordinate, Unknown
 from bpinn.quantity_at import QuantityAt, Stacked
 
-AFFINE = 1e-9  # relative departure from a straight line that is taken for rounding
-SINGULAR = 1e-13  # smallest squared pivot of a correlation matrix that is trusted
+AFFINE = 1e-9  # relative deviation from linearity that is attributed to rounding
+SINGULAR = 1e-13  # smallest acceptable squared pivot of a correlation matrix
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class GaussianPosterior:
     log_evidence: float
 
     def predict(self, quantity: Quantity, at: Mapping[str, Any]) -> GaussianPrediction:
-        """The exact posterior of a quantity at points; it must be linear in the parameters."""
+        """The exact posterior of a quantity at points; the quantity must be linear in the parameters."""
         where = f"predict {label(quantity)!r}"
         located = QuantityAt.of(self.problem, quantity, at, where)
         with jax.enable_x64(True):
@@ -63,8 +63,8 @@ class GaussianPosterior:
 def exact(problem: Problem) -> GaussianPosterior:
     """The posterior of a problem that is linear in its parameters, with normal priors and known normal noise.
 
-    So are Karhunen-Loève fields (and networks without hidden layers) in linear equations. Whether the equations are
-    linear is found by trying.
+    This holds for Karhunen-Loève fields (and networks without hidden layers) in linear equations. Linearity of the
+    equations is checked numerically.
 
     Example:
         >>> import bpinn as bp
@@ -108,16 +108,16 @@ def gp(
 ) -> GaussianPrediction:
     """The posterior of a quantity as if the prior were a Gaussian process with the same mean and covariance.
 
-    For a network this is the paper's "BNN-GPR": close to the network's own posterior where its layers are wide, and
-    computed without sampling it. The joint mean and covariance of all readings and of the quantity are estimated
-    from draws of the prior, also for derivatives; conditioning on the readings is exact. Equations must be linear in
-    fields, derivatives and unknowns together.
+    For a network this is the paper's "BNN-GPR": close to the network's posterior if its layers are wide, and
+    computed without sampling it. The joint mean and covariance of all readings and of the quantity, which may be
+    derivatives, are estimated from prior draws; conditioning on the readings is exact. Equations must be jointly
+    linear in fields, derivatives and unknowns.
 
     Arguments:
-        quantity: as in `Result.predict`; the field if there is only one.
+        quantity: as in `Result.predict`; may be omitted if there is only one field.
         at: an array for each coordinate.
-        draws: of the prior; estimated means are within about sd * sqrt(readings / draws) of the limit.
-        seed: of the draws.
+        draws: number of prior draws; estimated means are within about sd * sqrt(readings / draws) of the limit.
+        seed: seed of the draws.
 
     Example:
         >>> import bpinn as bp
@@ -137,9 +137,7 @@ def gp(
             raise InputError(f"gp: the prior of {name!r} has no finite variance; use bp.infer")
     if quantity is None:
         if len(problem.fields) > 1:
-            raise InputError(
-                f"gp: the problem has the fields {', '.join(problem.fields)}; say which quantity is wanted"
-            )
+            raise InputError(f"gp: the problem has several fields, {', '.join(problem.fields)}; give quantity=")
         (quantity,) = problem.fields
     asked = QuantityAt.of(problem, quantity, at, f"gp {label(quantity)!r}")
     read = [QuantityAt.of_readings(problem, readings) for readings in problem.readings]
@@ -150,7 +148,7 @@ def gp(
     count = len(values)
     if count >= draws:
         raise InputError(
-            f"gp: the covariance of {count} readings is singular if estimated from {draws} draws; use more"
+            f"gp: the covariance of {count} readings is singular if estimated from {draws} draws; use more draws"
         )
     mean, covariance = moments(problem, [*read, asked], int(draws), seed)
     if not np.all(np.isfinite(covariance)):
@@ -176,7 +174,7 @@ def _check(problem: Problem, where: str) -> None:
     if not isinstance(problem, Problem):
         raise InputError(f"{where}: expected a bp.Problem first, got {type(problem).__name__}")
     if not problem.readings:
-        raise InputError(f"{where}: the problem has no sensors; add sensors=")
+        raise InputError(f"{where}: the problem has no sensors; give sensors= to bp.Problem")
     for name, field in problem.fields.items():
         if field.positive:
             raise InputError(f"{where}: field {name!r} is positive, so its posterior is not Gaussian; use bp.infer")
@@ -202,12 +200,12 @@ def _check_normal(problem: Problem) -> None:
 def _has_variance(prior: dist.Distribution) -> bool:
     try:
         return bool(np.all(np.isfinite(prior.variance)))
-    except NotImplementedError:  # it cannot say
+    except NotImplementedError:  # the distribution does not provide it
         return True
 
 
 def _check_linear(located: QuantityAt, where: str) -> None:
-    """Each equation is tried, in double precision, as a function of the fields, derivatives and unknowns it names."""
+    """Check each equation numerically, in double precision, as a function of its fields, derivatives and unknowns."""
     with jax.enable_x64(True):
         tasks = Stacked(located.problem, [located]).evaluation.tasks
         placed = located.quantity
@@ -222,13 +220,13 @@ def _check_linear(located: QuantityAt, where: str) -> None:
             if not _is_straight(task, known, task.count, {r: prior.shape() for r, prior in priors.items()}):
                 names = ", ".join(r.name for r in priors)
                 raise InputError(
-                    f"{where}: {term.equation.label} is not linear in the fields and the unknown {names} together; "
+                    f"{where}: {term.equation.label} is not jointly linear in the fields and the unknown {names}; "
                     f"use bp.infer, or a number instead of {names}"
                 )
 
 
 def _is_straight(task: Task, known: dict, count: int, shapes: Mapping = MappingProxyType({})) -> bool:
-    """Whether an equation is affine in everything that is not known: each is an array over points unless in shapes."""
+    """Whether an equation is affine in all references not in ``known``; each is an array over points or in shapes."""
     moving = [r for r in task.references if r not in known]
 
     def value(values: list[jax.Array]) -> jax.Array:
@@ -247,7 +245,7 @@ def _is_straight(task: Task, known: dict, count: int, shapes: Mapping = MappingP
 
 
 def _readings(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """All values and their noise, one after another."""
+    """All values and their noise, concatenated."""
     values = np.concatenate([r.values for r in problem.readings])
     return values, np.concatenate([np.asarray(r.noise) for r in problem.readings])
 
@@ -263,7 +261,7 @@ def _prior(parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _affine(function: Any, dim: int, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix and offset of a function of ``z``, which is checked to be affine at random points."""
+    """Matrix and offset of an affine function of ``z``; affinity is checked at random points."""
     zero = jnp.zeros(dim)
     offset, matrix = np.asarray(function(zero)), np.asarray(jax.jacrev(function)(zero))
     rng = np.random.default_rng(0)
@@ -272,5 +270,5 @@ def _affine(function: Any, dim: int, where: str) -> tuple[np.ndarray, np.ndarray
         value, straight = np.asarray(function(jnp.asarray(z))), matrix @ z + offset
         size = np.abs(matrix) @ np.abs(z) + np.abs(offset) + 1e-300
         if not np.all(np.abs(value - straight) <= AFFINE * size):
-            raise InputError(f"{where}: it is not linear in the parameters, so there is no closed form; use bp.infer")
+            raise InputError(f"{where}: not linear in the parameters, so there is no closed form; use bp.infer")
     return matrix, offset

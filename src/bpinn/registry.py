@@ -1,7 +1,7 @@
-"""Classes by name: what a file may refer to. Fields, kernels, methods and likelihoods, ours and other packages'.
+"""Registered classes, which files refer to by name: fields, kernels, methods and likelihoods, also of other packages.
 
-A file names a class, never code: only classes that were registered can be built from one. A package registers its
-classes with `register` when it is imported; bpinn imports it by itself if it declares an entry point in the group
+A file contains class names, never code: only registered classes can be built from it. A package registers its
+classes with `register` when it is imported; bpinn imports it automatically if it declares an entry point in the group
 ``bpinn``.
 """
 
@@ -17,7 +17,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class Registry:
-    """Classes of one kind, such as fields: by the name they have in problem files, and by their class name."""
+    """Classes of one kind, such as fields, by their name in problem files and by their class name."""
 
     _asked = False  # whether the entry points of other packages have been imported
 
@@ -31,22 +31,22 @@ class Registry:
             other = known.get(key, cls)
             if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise InputError(
-                    f"register: the {self.kind} {key!r} exists already ({other.__module__}.{other.__qualname__}); "
+                    f"register: the {self.kind} {key!r} already exists ({other.__module__}.{other.__qualname__}); "
                     f"give {cls.__module__}.{cls.__qualname__} another name"
                 )
         self._by_name[name] = self._by_class[cls.__name__] = cls
 
     def __iter__(self) -> Iterator[str]:
-        """The names that problem files use."""
+        """The names used in problem files."""
         self._import_others()
         return iter(self._by_name)
 
     def named(self, name: str) -> type | None:
-        """The class that problem files call so."""
+        """The class with this name in problem files."""
         return self._found(self._by_name, name)
 
     def stored(self, name: str) -> type | None:
-        """The class with this class name, as result files have it."""
+        """The class with this class name, as stored in result files."""
         return self._found(self._by_class, name)
 
     def name_of(self, cls: type) -> str | None:
@@ -65,19 +65,19 @@ class Registry:
             for entry in metadata.entry_points(group=GROUP):
                 try:
                     entry.load()
-                except Exception as error:  # whatever another package does wrong is not ours to fail with
+                except Exception as error:  # errors in another package must not break bpinn
                     warnings.warn(
-                        f"the package behind the entry point {entry.name!r} cannot be imported "
-                        f"({type(error).__name__}: {error}); what it adds is not known",
+                        f"the package of the entry point {entry.name!r} cannot be imported "
+                        f"({type(error).__name__}: {error}); its classes are not available",
                         BpinnWarning,
                         stacklevel=2,
                     )
 
 
 def register(name: str) -> Callable[[Class], Class]:
-    """Let files refer to a class of yours: a `Field`, a kernel, a `Method` or a `Likelihood`.
+    """Register your own class, so that files can refer to it: a `Field`, a kernel, a `Method` or a `Likelihood`.
 
-    ``name`` is what problem files call it. Result files store the class name and the dataclass fields. See
+    ``name`` is its name in problem files. Result files store the class name and the dataclass fields. See
     docs/extending.md.
 
     Example:
@@ -93,7 +93,7 @@ def register(name: str) -> Callable[[Class], Class]:
         registry: Any = getattr(cls, "registry", None)
         if not isinstance(registry, Registry):
             raise InputError(
-                f"register: {cls.__name__} is not a bp.Field, bp.Method, bp.Likelihood or a kernel; derive it from one"
+                f"register: {cls.__name__} is not a bp.Field, bp.Method, bp.Likelihood or kernel; derive it from one"
             )
         registry.add(cls, name)
         return cls

@@ -1,4 +1,4 @@
-"""Problem files to start from, with data made up for them: `bpinn new NAME --template ...`."""
+"""Template problem files with synthetic data: `bpinn new NAME --template ...`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Template:
-    """A problem file and what makes its data, by file name."""
+    """A problem file, and a function that generates its data by file name."""
 
     about: str
     text: str
@@ -38,7 +38,7 @@ def _forward_2d(rng: np.random.Generator) -> dict[str, Columns]:
 
 
 def _predators(rng: np.random.Generator) -> dict[str, Columns]:
-    """Lotka-Volterra, by small Runge-Kutta steps."""
+    """Lotka-Volterra, integrated with small Runge-Kutta steps."""
 
     def slope(s: np.ndarray) -> np.ndarray:
         return np.array([1.2 * s[0] - 1.0 * s[0] * s[1], 0.8 * s[0] * s[1] - 1.0 * s[1]])
@@ -99,7 +99,7 @@ noise = 0.1
 quantity = "u"
 data = "probes.csv"      # columns: x, value and the noise of each reading
 
-[truth]                  # only because the data are made up: the report shows how far off the answer is
+[truth]                  # optional, known here because the data are synthetic: the report shows the errors
 u = "sin(6*x)**3"
 k = 0.7
 
@@ -155,7 +155,7 @@ seed = 0
         _forward_2d,
     ),
     "ode-system": Template(
-        "two species and the rates at which they meet, from counts of both",
+        "birth and death rates of two species (Lotka-Volterra) from readings of both",
         """title = "Predators and prey"
 
 [domain]
@@ -336,9 +336,9 @@ seed = 0
 def write_template(name: str, folder: Path) -> list[Path]:
     """Write a template's problem file and data into a new folder."""
     if name not in TEMPLATES:
-        raise InputError(f"--template {name}: not known; known are {', '.join(TEMPLATES)}")
+        raise InputError(f"--template {name}: not known; known templates are {', '.join(TEMPLATES)}")
     if folder.exists():
-        raise InputError(f"{folder}: exists; give another name")
+        raise InputError(f"{folder}: already exists; give another name")
     template = TEMPLATES[name]
     try:
         folder.mkdir(parents=True)

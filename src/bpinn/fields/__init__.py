@@ -1,4 +1,4 @@
-"""Surrogates: the prior of a field and its fast derivatives."""
+"""Surrogates: priors of fields, with fast derivatives."""
 
 from bpinn.fields.base import Field
 from bpinn.fields.karhunen_loeve import KarhunenLoeve

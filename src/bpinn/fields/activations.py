@@ -1,7 +1,7 @@
-"""Activations with their derivatives, and the chain rule for whole Taylor streams.
+"""Activations with their derivatives, and the chain rule for Taylor streams.
 
-A field is pushed through a network together with the partial derivatives that the equations
-ask for. A partial derivative is named by its multi-index, a tuple with the order in each input:
+A field is propagated through a network together with the partial derivatives that the equations
+need. A partial derivative is identified by its multi-index, a tuple with the order in each input:
 ``(0,)`` is u, ``(2,)`` is u_xx, ``(1, 1)`` is u_xy. A *stream* is the array of one such
 derivative over points and neurons.
 """
@@ -22,7 +22,7 @@ Streams = Mapping[MultiIndex, Array]
 
 
 def _horner(coefficients: Sequence[float], y: Array) -> Array:
-    """A polynomial whose coefficients are static, lowest power first."""
+    """A polynomial with static coefficients, lowest power first."""
     total = jnp.full_like(y, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total * y + c if c else total * y
@@ -102,10 +102,10 @@ def _identity(h: Array) -> Array:
 
 @dataclass(frozen=True)
 class Activation:
-    """An elementwise function phi in two steps: ``base`` of all rows at once, and the rest from its result y.
+    """An elementwise function phi in two steps: ``base`` on all rows at once, then the rest from its result y.
 
-    ``value(y)`` is phi, ``slopes(y, order)`` are phi', ..., phi^(order). For tanh the base is tanh itself, of which
-    all derivatives are polynomials; elsewhere it is the identity.
+    ``value(y)`` is phi, ``slopes(y, order)`` are phi', ..., phi^(order). For tanh the base is tanh itself, since all
+    its derivatives are polynomials in it; for the others it is the identity.
     """
 
     value: Callable[[Array], Array]
@@ -123,7 +123,7 @@ SOFTPLUS = Activation(jax.nn.softplus, _softplus_slopes)
 
 
 def activation_of(activation: str | Callable[[Array], Array]) -> Activation:
-    """By name, or of a user's elementwise function, whose derivatives come from nested forward differentiation."""
+    """From a name, or from a user's elementwise function, which is differentiated by nested forward mode."""
     if isinstance(activation, str):
         return BUILT_IN[activation]
     return Activation(activation, lambda h, order: [_derivative(activation, k)(h) for k in range(1, order + 1)])
@@ -155,7 +155,7 @@ def _set_partitions(slots: tuple[int, ...]):
 
 
 def closure(wanted: Sequence[MultiIndex]) -> tuple[MultiIndex, ...]:
-    """All derivatives that the chain rule needs to carry in order to give the wanted ones."""
+    """All derivatives that the chain rule must carry to compute the wanted ones."""
     seen: set[MultiIndex] = set()
     for index in wanted:
         grid = np.ndindex(*(n + 1 for n in index))
@@ -164,7 +164,7 @@ def closure(wanted: Sequence[MultiIndex]) -> tuple[MultiIndex, ...]:
 
 
 def compose(slopes: Sequence[Array], inner: Streams, wanted: Sequence[MultiIndex]) -> dict[MultiIndex, Array]:
-    """Derivative streams of phi(h) from those of h and phi', phi'', ...; one absent from ``inner`` is zero."""
+    """Derivative streams of phi(h) from those of h and phi', phi'', ...; streams missing in ``inner`` are zero."""
     streams = {}
     for index in wanted:
         total: Array | None = None

@@ -1,4 +1,4 @@
-"""What every surrogate of a field offers to the posterior."""
+"""The interface of surrogates: what the posterior needs from a field."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ Bounds = tuple[tuple[float, float], ...]
 Request = tuple[MultiIndex, ...]
 
 
-Streams = dict[MultiIndex, Array]  # derivatives by how often in each input: (0, 2) is the second in the second input
+Streams = dict[MultiIndex, Array]  # derivatives by multi-index: (0, 2) is the second in the second input
 
 
 class Wanted(NamedTuple):
-    """What to evaluate: the derivatives and the number of points of each group.
+    """An evaluation request: the derivatives and the number of points of each group.
 
     ``scales`` are the values of the field's inferred scales by name; ``native`` allows the compiled kernel.
     """
@@ -36,9 +36,9 @@ class Wanted(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The field before its link as a linear function: ``columns @ theta[linear] + offset``, for each group.
+    """The field before its link as an affine function: ``columns @ theta[linear] + offset``, for each group.
 
-    ``columns`` has arrays (n, parameters) for each derivative, ``offset`` arrays (n,).
+    For each derivative, ``columns`` has an array of shape (n, parameters) and ``offset`` one of shape (n,).
     """
 
     columns: list[Streams]
@@ -49,14 +49,14 @@ class Features(NamedTuple):
 class Field(ABC):
     """The prior of one unknown function, and how to evaluate it with its derivatives.
 
-    Parameters of a field are one vector ``theta`` with independent zero-mean normal priors. A subclass is a frozen
-    dataclass, hashable, and implements `size`, `prior_sd`, `unflatten`, `prepare` and `raw`. If the field is linear in
-    some of its parameters it also says which (`linear`) and with which factors (`features`). Scales that are inferred,
-    such as a length, are named with their priors (`scale_priors`); ``theta`` stays standardised, and `raw` applies
+    The parameters of a field are one vector ``theta`` with independent zero-mean normal priors. A subclass is a frozen,
+    hashable dataclass that implements `size`, `prior_sd`, `unflatten`, `prepare` and `raw`. If the field is linear in
+    some of its parameters, `linear` returns which ones and `features` their coefficients. Inferred scales,
+    such as a length, are declared with their priors in `scale_priors`; ``theta`` stays standardised, and `raw` applies
     them.
 
-    ``inputs`` names the coordinates the field depends on (all of the domain's if not given);
-    ``positive=True`` passes it through a softplus.
+    ``inputs`` are the coordinates the field depends on (by default all of the domain's);
+    ``positive=True`` passes the field through a softplus.
     """
 
     registry: ClassVar[Registry] = Registry("field")
@@ -67,18 +67,20 @@ class Field(ABC):
         self._normalise_inputs()
 
     def _normalise_inputs(self) -> None:
-        """``inputs`` as a tuple, also when a single name was given."""
+        """Convert ``inputs`` to a tuple; a single name is allowed."""
         kind = type(self).__name__
         if self.inputs is not None:
             names = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
             if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-                raise InputError(f"{kind}: inputs must be names of coordinates, as ('x', 't'), got {self.inputs!r}")
+                raise InputError(
+                    f"{kind}: inputs must be names of coordinates, such as ('x', 't'), got {self.inputs!r}"
+                )
             object.__setattr__(self, "inputs", tuple(names))
         if not isinstance(self.positive, bool):
             raise InputError(f"{kind}: positive must be True or False, got {self.positive!r}")
 
     def check(self, bounds: Bounds) -> None:  # noqa: B027
-        """Raise `InputError` if the field cannot live on these bounds."""
+        """Raise `InputError` if the field cannot be defined on these bounds."""
 
     @abstractmethod
     def size(self, bounds: Bounds) -> int:
@@ -90,44 +92,44 @@ class Field(ABC):
 
     @abstractmethod
     def unflatten(self, theta: Array, bounds: Bounds) -> Any:
-        """The parameters in the shape in which a person thinks of them."""
+        """The parameters in their natural shape, such as weight matrices."""
 
     @abstractmethod
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
         """Arrays needed at these points, computed once.
 
-        ``points`` has one (n, inputs) array for each group, ``requests`` the derivatives wanted there.
+        ``points`` has one (n, inputs) array per group, ``requests`` the derivatives to evaluate there.
         """
 
     @abstractmethod
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
-        """The field before its link: for each group, each wanted derivative as an (n,) array."""
+        """The field before its link: for each group, each requested derivative as an (n,) array."""
 
-    # --- what a field may have ---
+    # --- optional ---
 
     def scale_priors(self, bounds: Bounds) -> Mapping[str, dist.Distribution]:
-        """Priors of scales that are inferred along with the field, by name; results call them ``NAME_FIELD``."""
+        """Priors of scales inferred together with the field, by name; they appear in results as ``NAME_FIELD``."""
         return {}
 
     def linear(self, bounds: Bounds) -> slice:
-        """The part of ``theta`` in which the field before its link is linear; empty if there is none."""
+        """The part of ``theta`` in which the field before its link is linear; empty by default."""
         return slice(0, 0)
 
     def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
-        """The factors of the linear parameters, which do not depend on them, and what is added."""
+        """The coefficients of the linear parameters, which do not depend on them, and the offset."""
         raise NotImplementedError(f"{type(self).__name__} has no linear parameters")
 
     @property
     def width(self) -> int:
-        """About how many numbers are held for each point when it is evaluated, so that memory can be planned."""
+        """Approximate number of values stored per point during evaluation, for planning memory."""
         return 1
 
     def describe(self) -> str:
-        """In words, for reports."""
+        """A short description for reports."""
         return type(self).__name__
 
     def needed(self, requests: Sequence[Request]) -> tuple[Request, ...]:
-        """What must be evaluated before the link in order to give the requests after it."""
+        """The derivatives needed before the link to compute the requested ones after it."""
         return tuple(closure(r) if self.positive else tuple(r) for r in requests)
 
     def evaluate(
@@ -140,9 +142,9 @@ class Field(ABC):
         native: bool = False,
         scales: Mapping[str, Array] | None = None,
     ) -> list[Streams]:
-        """For each group of points, each wanted derivative as an (n,) array.
+        """For each group of points, each requested derivative as an (n,) array.
 
-        ``native`` allows the compiled kernel, if there is one; it has a gradient by ``theta`` and no other derivatives.
+        ``native`` allows the compiled kernel, if available; it supports gradients in ``theta``, no other derivatives.
         """
         raw = self.raw(theta, prepared, Wanted(self.needed(requests), tuple(sizes), bounds, native, scales or {}))
         return self.linked(raw, requests, bounds)
@@ -162,10 +164,10 @@ class Field(ABC):
         return linked
 
     def log_prior(self, theta: Array, bounds: Bounds) -> Array:
-        """Log density of the parameters under the prior, with its constant."""
+        """Log density of the parameters under the prior, with its normalising constant."""
         sd = self.prior_sd(bounds)
         constant = -float(np.sum(np.log(sd))) - 0.5 * len(sd) * float(np.log(2 * np.pi))
-        if np.all(sd == sd[0]):  # one multiplication less in the innermost loop
+        if np.all(sd == sd[0]):  # saves a multiplication in the innermost loop
             return constant - (0.5 / float(sd[0]) ** 2) * jnp.vdot(theta, theta)
         scaled = theta / jnp.asarray(sd, theta.dtype)
         return constant - 0.5 * jnp.vdot(scaled, scaled)
@@ -176,5 +178,5 @@ class Field(ABC):
         return sd * jax.random.normal(key, sd.shape, sd.dtype)
 
     def dropout(self, key: Array, rate: float, bounds: Bounds) -> Array | None:
-        """Factors of the parameters, shape (size,), with which hidden neurons drop out at random; None without any."""
+        """Factors on the parameters, shape (size,), that drop hidden neurons at random; None if there are none."""
         return None

@@ -1,4 +1,4 @@
-"""A truncated Karhunen-Loève expansion: a Gaussian process kept to its strongest terms."""
+"""A truncated Karhunen-Loève expansion: a Gaussian process restricted to its leading terms."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ from bpinn.registry import register
 class KarhunenLoeve(Field):
     """u(x) = mean(x) + sum_i sqrt(alpha_i) psi_i(x) theta_i, with theta_i standard normal.
 
-    alpha_i and psi_i are the eigenpairs of the kernel on an interval (a tensor product of one for each input in two
-    and more dimensions, of which the ``terms`` strongest products are kept). The field is linear in theta, so its
+    alpha_i and psi_i are the eigenpairs of the kernel on an interval (with several inputs, the ``terms`` largest
+    eigenpairs of a tensor product with one kernel per input). The field is linear in theta, so its
     basis and derivatives are computed once.
 
     Arguments:
         kernel: `Exponential`, `Matern32`, `Matern52`, `SquaredExponential`, or any function of two numbers; one for
-            all inputs, or a tuple with one for each.
-        terms: how many terms are kept.
-        interval: (low, high), or a tuple of them for each input; the domain unless given. It may be wider than the
-            domain, not narrower.
+            all inputs, or a tuple with one per input.
+        terms: number of terms.
+        interval: (low, high), or a tuple with one such pair per input; the domain by default. It must contain the
+            domain.
         mean: a number, or a function of the inputs written with ``jax.numpy``.
         inputs, positive: see `Field`.
 
@@ -53,7 +53,9 @@ class KarhunenLoeve(Field):
         kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
         for kernel in kernels:
             if not callable(kernel) or isinstance(kernel, type):
-                raise InputError(f"KarhunenLoeve: kernel must be such as bp.Exponential(length=0.25), got {kernel!r}")
+                raise InputError(
+                    f"KarhunenLoeve: kernel must be an object such as bp.Exponential(length=0.25), got {kernel!r}"
+                )
         whole = isinstance(self.terms, int | np.integer) and not isinstance(self.terms, bool)
         if not whole or not 1 <= self.terms <= 2000:
             raise InputError(f"KarhunenLoeve: terms must be a whole number from 1 to 2000, got {self.terms!r}")
@@ -67,11 +69,11 @@ class KarhunenLoeve(Field):
         intervals = self._intervals(bounds)
         for what, given in (("kernel", self.kernel), ("interval", intervals)):
             if isinstance(given, tuple) and len(given) not in (1, len(bounds)):
-                raise InputError(f"{len(given)} {what}s for {len(bounds)} inputs; give one, or one for each input")
+                raise InputError(f"{len(given)} {what}s for {len(bounds)} inputs; give one, or one per input")
         for (low, high), (a, b) in zip(bounds, intervals, strict=True):
             if low < a or high > b:
                 raise InputError(
-                    f"the domain [{low:g}, {high:g}] goes beyond the interval [{a:g}, {b:g}] of its Karhunen-Loève "
+                    f"the domain [{low:g}, {high:g}] extends beyond the interval [{a:g}, {b:g}] of the Karhunen-Loève "
                     "expansion; widen the interval"
                 )
         _basis(self, bounds)
@@ -82,10 +84,10 @@ class KarhunenLoeve(Field):
         return self.interval * len(bounds) if len(self.interval) == 1 else self.interval  # type: ignore[return-value]
 
     def energy_kept(self, bounds: Bounds | None = None) -> float:
-        """Share of the prior's total variance over the interval that the kept terms hold."""
+        """Fraction of the total prior variance over the interval that the terms capture."""
         if bounds is None:
             if self.interval is None:
-                raise InputError("energy_kept: the field has no interval of its own; give the bounds of its inputs")
+                raise InputError("energy_kept: the field has no interval; give the bounds of its inputs")
             bounds = self.interval  # type: ignore[assignment]
         basis = _basis(self, bounds)
         return float(basis.values.sum() / basis.energy)
@@ -97,7 +99,7 @@ class KarhunenLoeve(Field):
         return np.ones(self.terms)
 
     def unflatten(self, theta: Array, bounds: Bounds) -> Array:
-        """The coefficients theta_i, strongest term first."""
+        """The coefficients theta_i, largest eigenvalue first."""
         return theta
 
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
@@ -123,7 +125,7 @@ class KarhunenLoeve(Field):
         return Features(self._cut(prepared["basis"], wanted), self._cut(prepared["mean"], wanted))
 
     def _cut(self, rows: Array, wanted: Wanted) -> list[Streams]:
-        """Rows of all groups and derivatives, cut into those of each."""
+        """Split stacked rows by group and derivative."""
         sizes = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
         streams = iter(jax.lax.split(rows, sizes))
         return [{index: next(streams) for index in indices} for indices in wanted.requests]
@@ -135,7 +137,7 @@ class KarhunenLoeve(Field):
 
 
 def _pairs(interval: Any) -> tuple[tuple[float, float], ...]:
-    """One pair (low, high), or one for each input, as pairs."""
+    """One pair (low, high), or one per input, as a tuple of pairs."""
     try:
         pairs = np.atleast_2d(np.asarray(interval, float))
         right = np.ndim(interval) in (1, 2) and pairs.shape[1] == 2 and np.all(np.isfinite(pairs))
@@ -148,10 +150,10 @@ def _pairs(interval: Any) -> tuple[tuple[float, float], ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Basis:
-    """The kept products of one-dimensional eigenpairs, strongest first."""
+    """Products of one-dimensional eigenpairs, largest eigenvalue first."""
 
     pairs: tuple[Eigenpairs, ...]
-    chosen: np.ndarray  # (terms, inputs): which eigenpair of each input a term multiplies
+    chosen: np.ndarray  # (terms, inputs): index of the eigenpair of each input in a term
     values: np.ndarray
     energy: float
 
@@ -170,7 +172,7 @@ def _basis(field: KarhunenLoeve, bounds: Bounds) -> _Basis:
     intervals = field._intervals(bounds)
     pairs = tuple(eigenpairs(k, interval, field.terms) for k, interval in zip(kernels, intervals, strict=True))
     energy = float(np.prod([p.energy for p in pairs]))
-    # A product can only be among the strongest if all products of stronger factors are too, which bounds the search.
+    # A product is among the largest only if all products of larger factors are too, which bounds the search.
     indices = [
         index
         for index in itertools.product(*(range(len(p.values)) for p in pairs))
@@ -178,8 +180,8 @@ def _basis(field: KarhunenLoeve, bounds: Bounds) -> _Basis:
     ]
     if len(indices) < field.terms:
         raise InputError(
-            f"the kernel has only {len(indices)} eigenvalues above rounding there, but {field.terms} terms are asked "
-            "for; take fewer terms or a shorter length"
+            f"the kernel has only {len(indices)} eigenvalues above rounding error, but {field.terms} terms are "
+            "requested; use fewer terms or a shorter length"
         )
     values = np.array([np.prod([p.values[i] for p, i in zip(pairs, index, strict=True)]) for index in indices])
     order = np.argsort(-values, kind="stable")[: field.terms]

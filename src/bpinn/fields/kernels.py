@@ -1,8 +1,8 @@
 """Covariance functions, each written for one pair of points, and their Karhunen-Loève eigenpairs on an interval.
 
 A kernel is any function ``k(x, y)`` of two numbers written with ``jax.numpy``. The exponential kernel's eigenpairs
-are known in closed form; those of any other are found by a Galerkin method in Legendre polynomials whose integrals
-are Gauss-Legendre sums over both sides of the diagonal, where kernels have kinks.
+are known in closed form; all others are computed by a Galerkin method in Legendre polynomials. Its integrals use
+Gauss-Legendre quadrature separately on both sides of the diagonal, where kernels have kinks.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Kernel = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Stationary:
-    """A kernel of the distance: ``sd`` squared at zero, falling off over ``length``."""
+    """A stationary kernel: variance ``sd`` squared, and correlation length ``length``."""
 
     registry: ClassVar[Registry] = Registry("kernel")
     length: float
@@ -39,7 +39,7 @@ class Stationary:
 @register("exponential")
 @dataclass(frozen=True)
 class Exponential(Stationary):
-    """sd^2 exp(-|x - y| / length): the paper's kernel; rough, continuous functions."""
+    """sd^2 exp(-|x - y| / length): the paper's kernel; continuous, non-differentiable functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
         return self.sd**2 * jnp.exp(-jnp.abs(x - y) / self.length)
@@ -48,7 +48,7 @@ class Exponential(Stationary):
 @register("matern32")
 @dataclass(frozen=True)
 class Matern32(Stationary):
-    """The Matérn kernel of smoothness 3/2: once differentiable functions."""
+    """The Matérn kernel with smoothness 3/2: once differentiable functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
         r = jnp.sqrt(3.0) * jnp.abs(x - y) / self.length
@@ -58,7 +58,7 @@ class Matern32(Stationary):
 @register("matern52")
 @dataclass(frozen=True)
 class Matern52(Stationary):
-    """The Matérn kernel of smoothness 5/2: twice differentiable functions."""
+    """The Matérn kernel with smoothness 5/2: twice differentiable functions."""
 
     def __call__(self, x: Any, y: Any) -> Any:
         r = jnp.sqrt(5.0) * jnp.abs(x - y) / self.length
@@ -78,7 +78,7 @@ class SquaredExponential(Stationary):
 class Eigenpairs:
     """The largest eigenvalues of a kernel on an interval, and their orthonormal eigenfunctions.
 
-    ``functions(x, order)`` gives the eigenfunctions' derivatives of an order at points x, shape (points, terms);
+    ``functions(x, order)`` returns derivatives of the eigenfunctions at points x, shape (points, terms);
     ``energy`` is the integral of the kernel along its diagonal, the sum of all eigenvalues.
     """
 
@@ -89,18 +89,18 @@ class Eigenpairs:
 
 @lru_cache(maxsize=64)
 def eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: int) -> Eigenpairs:
-    """At most ``terms`` eigenpairs, as many as stand above rounding; in closed form for the exponential kernel."""
+    """At most ``terms`` eigenpairs, only those above rounding error; in closed form for the exponential kernel."""
     if isinstance(kernel, Exponential):
         return exponential_eigenpairs(kernel, interval, terms)
     return numerical_eigenpairs(kernel, interval, terms)
 
 
 def exponential_eigenpairs(kernel: Exponential, interval: tuple[float, float], terms: int) -> Eigenpairs:
-    """Closed form (Xiu 2010, example 4.1): cosines and sines in turn, whose frequencies are roots of tangents."""
+    """Closed form (Xiu 2010, example 4.1): alternating cosines and sines, with frequencies from tangent equations."""
     low, high = interval
     half, centre, c = 0.5 * (high - low), 0.5 * (high + low), 1.0 / kernel.length
 
-    from scipy.optimize import brentq  # here, because importing it takes time that only this kernel needs
+    from scipy.optimize import brentq  # a slow import, needed only for this kernel
 
     def root(i: int) -> float:
         # The i-th root lies in ((i) pi/2, (i + 1) pi/2) / half; even i are cosines, odd ones sines.
@@ -126,12 +126,12 @@ def exponential_eigenpairs(kernel: Exponential, interval: tuple[float, float], t
 
 
 def numerical_eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: int) -> Eigenpairs:
-    """Galerkin in orthonormal Legendre polynomials; as many of them as the wanted eigenfunctions need."""
+    """Galerkin method in orthonormal Legendre polynomials, enough of them to resolve ``terms`` eigenfunctions."""
     low, high = interval
     half, centre = 0.5 * (high - low), 0.5 * (high + low)
     degree = 3 * terms + 40
     nodes, weights = legendre.leggauss(degree + 20)
-    # For each outer node x, inner nodes on [-1, x] and on [x, 1]: the kink of a kernel lies on the diagonal.
+    # For each outer node x, inner nodes on [-1, x] and on [x, 1]: kernels have their kink on the diagonal.
     left, right = 0.5 * (nodes + 1.0)[:, None], 0.5 * (1.0 - nodes)[:, None]
     inner = np.concatenate([left * (nodes + 1.0) - 1.0, right * (nodes - 1.0) + 1.0], axis=1)
     inner_weights = np.concatenate([left * weights, right * weights], axis=1)
@@ -141,10 +141,10 @@ def numerical_eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: i
     matrix = half * (legendre.legvander(nodes, degree - 1) * scale * weights[:, None]).T @ smoothed
     eigenvalues, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     order = np.argsort(eigenvalues)[::-1][:terms]
-    order = order[eigenvalues[order] > 1e-12 * eigenvalues[order[0]]]  # a smooth kernel has few above rounding
+    order = order[eigenvalues[order] > 1e-12 * eigenvalues[order[0]]]  # smooth kernels have few above rounding error
     eigenvalues, vectors = eigenvalues[order], vectors[:, order]
     energy = half * float(_evaluate(kernel, centre + half * nodes, centre + half * nodes) @ weights)
-    # Signs are fixed so that a basis does not depend on the linear algebra library.
+    # Fix the signs, so that the basis does not depend on the linear algebra library.
     vectors = vectors * np.where(vectors.sum(axis=0) < 0, -1.0, 1.0)
     coefficients = vectors * scale[:, None] / np.sqrt(half)
 
@@ -156,16 +156,19 @@ def numerical_eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: i
 
 
 def _evaluate(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A kernel at pairs of points, in double precision whatever JAX's default."""
+    """A kernel at pairs of points, in double precision regardless of JAX's default."""
     with jax.enable_x64(True):
         pairs = jnp.asarray(x).ravel(), jnp.asarray(y).ravel()
         try:
             values = np.asarray(jax.vmap(kernel)(*pairs), dtype=float)
         except Exception as error:
             raise InputError(
-                f"KarhunenLoeve: the kernel failed on two numbers ({type(error).__name__}: {error}); "
+                f"KarhunenLoeve: calling the kernel with two numbers failed ({type(error).__name__}: {error}); "
                 "write it for one pair of points with jax.numpy"
             ) from error
     if values.shape != (x.size,) or not np.all(np.isfinite(values)):
-        raise InputError(f"KarhunenLoeve: the kernel must give one finite number for two points, got {values.shape}")
+        raise InputError(
+            "KarhunenLoeve: the kernel must return one finite number per pair of points, got NaN, infinity or the "
+            f"wrong shape {values.shape}"
+        )
     return values.reshape(x.shape)

@@ -24,10 +24,10 @@ class MLP(Field):
 
     Arguments:
         hidden: width of each hidden layer; ``()`` makes the field linear in its inputs.
-        activation: "tanh", "sin", "swish", "gelu", or an elementwise function of ``jax.numpy``.
-        weight_sd, bias_sd: prior standard deviations, one number or one for each layer
+        activation: "tanh", "sin", "swish", "gelu", or an elementwise function written with ``jax.numpy``.
+        weight_sd, bias_sd: prior standard deviations, one number or one per layer
             (``len(hidden) + 1`` of them).
-        scale_inputs: map the domain to [-1, 1] before the first layer. Off unless asked for,
+        scale_inputs: map the domain to [-1, 1] before the first layer. Off by default,
             because it changes the prior.
         inputs, positive: see `Field`.
 
@@ -46,7 +46,7 @@ class MLP(Field):
     def __post_init__(self) -> None:
         hidden = (self.hidden,) if isinstance(self.hidden, int | np.integer) else self.hidden
         if not isinstance(hidden, tuple | list | np.ndarray) or np.ndim(np.asarray(hidden, object)) != 1:
-            raise InputError(f"MLP: hidden must be widths of layers, such as (50, 50), got {self.hidden!r}")
+            raise InputError(f"MLP: hidden must be the widths of layers, such as (50, 50), got {self.hidden!r}")
         if not isinstance(self.scale_inputs, bool):
             raise InputError(f"MLP: scale_inputs must be True or False, got {self.scale_inputs!r}")
         for width in hidden:
@@ -56,7 +56,7 @@ class MLP(Field):
         if isinstance(self.activation, str) and self.activation not in BUILT_IN:
             raise InputError(
                 f"MLP: activation {self.activation!r} is not known; use one of "
-                f"{', '.join(BUILT_IN)} or an elementwise function of jax.numpy"
+                f"{', '.join(BUILT_IN)} or an elementwise jax.numpy function"
             )
         if not isinstance(self.activation, str) and not callable(self.activation):
             raise InputError(f"MLP: activation must be a name or a function, got {self.activation!r}")
@@ -69,7 +69,7 @@ class MLP(Field):
         try:
             sds = np.asarray(value, dtype=float)
         except (TypeError, ValueError):
-            raise InputError(f"MLP: {name} must be a number or one for each layer, got {value!r}") from None
+            raise InputError(f"MLP: {name} must be a number, or one per layer, got {value!r}") from None
         if sds.ndim == 0:
             sds = np.full(layers, sds)
         if sds.shape != (layers,):
@@ -101,7 +101,7 @@ class MLP(Field):
         return [(w.reshape(shape), b) for w, b, shape in zip(weights, biases, shapes, strict=True)]
 
     def dropout(self, key: Array, rate: float, bounds: Bounds) -> Array | None:
-        """A neuron that drops out takes the weights that lead from it along; the others grow to make up for it."""
+        """A dropped neuron zeroes its outgoing weights; those of the others are scaled up to compensate."""
         if not self.hidden:
             return None
         factors = []
@@ -130,7 +130,7 @@ class MLP(Field):
         return self._unscaled(results, bounds)
 
     def _unscaled(self, results: list[Streams], bounds: Bounds) -> list[Streams]:
-        """Derivatives by the inputs, where those by the scaled inputs are given."""
+        """Convert derivatives in the scaled inputs to derivatives in the inputs."""
         if not self.scale_inputs:
             return results
         slope = [2.0 / (high - low) for low, high in bounds]
@@ -166,5 +166,5 @@ class MLP(Field):
     def describe(self) -> str:
         layers = " and ".join(str(width) for width in self.hidden)
         hidden = f"hidden layer{'s' if len(self.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
-        activation = self.activation if isinstance(self.activation, str) else "own activation"
+        activation = self.activation if isinstance(self.activation, str) else "custom activation"
         return f"Bayesian neural network, {hidden}, {activation}"

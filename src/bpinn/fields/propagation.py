@@ -1,4 +1,4 @@
-"""Taylor streams through a fully connected network: values and derivatives of all points, layer by layer."""
+"""Taylor streams through a fully connected network: values and derivatives at all points, layer by layer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ Layers = Sequence[tuple[Array, Array]]  # weights (in, out) and biases (out,)
 
 
 def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") -> tuple[Array, list[Streams]]:
-    """What the output layer multiplies: values of all points, and for each group its derivatives as rows.
+    """The input of the output layer: values at all points, and for each group its derivatives, as rows.
 
-    All streams of all points go through each layer as the rows of one matrix.
+    All streams at all points pass through each layer as the rows of one matrix.
     """
     inputs = x.shape[1]
     axes = [tuple(int(i == j) for j in range(inputs)) for i in range(inputs)]
@@ -30,8 +30,8 @@ def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") 
     phi = activation_of(activation)
 
     def activated(value: Array, inner: Sequence[Streams], last: bool) -> tuple[Array, list[Streams]]:
-        # The values of all points are one block of rows, so that the activation is one operation; splits rather
-        # than slices, because a split's transpose is one concatenation and not a sum of padded arrays.
+        # The values at all points are one block of rows, so that the activation is one operation. Splits instead
+        # of slices, because a split's transpose is one concatenation, not a sum of padded arrays.
         y = phi.base(value)
         parts = jax.lax.split(y, [group.count for group in plan.groups])
         composed = [
@@ -41,7 +41,7 @@ def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") 
         return phi.value(y), composed
 
     (weights, biases), *rest = layers
-    # Outer products rather than a dot: with few inputs XLA fuses them with the activation.
+    # Outer products instead of a dot: with few inputs XLA fuses them with the activation.
     value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
     carried: list[Streams] = [{axis: weights[None, i] for i, axis in enumerate(axes)} for _ in plan.groups]
     for weights, biases in rest[:-1]:
@@ -52,7 +52,7 @@ def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") 
 
 
 def _through(weights: Array, values: Array, composed: Sequence[Streams]) -> tuple[Array, list[Streams]]:
-    """The product of values and of all derivatives with the weights of a layer, as one."""
+    """Multiply values and all derivatives by the weights of a layer, in one product."""
     rows = [values, *(row for outer in composed for row in outer.values())]
     stacked = jnp.concatenate(rows) if len(rows) > 1 else rows[0]
     value, *slabs = jax.lax.split(stacked @ weights, [row.shape[0] for row in rows])
@@ -69,7 +69,7 @@ def propagate(activation: Activation, layers: Layers, x: Array, plan: "Plan") ->
         gradient = {tuple(int(i == j) for j in range(inputs)): weights[i] for i in range(inputs)}
         derivatives = [gradient for _ in plan.groups]
     else:
-        # A matrix-vector product, since the layer has a single output.
+        # A matrix-vector product, because the layer has a single output.
         product, derivatives = _through(weights[:, 0], *last_hidden(activation, layers, x, plan))
         value = product + biases[0]
     parts = jax.lax.split(value, heights)
@@ -77,7 +77,7 @@ def propagate(activation: Activation, layers: Layers, x: Array, plan: "Plan") ->
 
 
 def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inputs: int) -> bool:
-    """Whether the compiled kernel has what is wanted: tanh, and derivatives up to the second."""
+    """Whether the compiled kernel supports the request: tanh, and derivatives up to second order."""
     if activation != "tanh" or any(group.order > 2 for group in plan.groups):
         return False
     seconds = max((len(group.carried) for group in plan.groups), default=0)
@@ -87,7 +87,7 @@ def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inp
 def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> list[Streams]:
     inputs = x.shape[1]
     carried = [_by_order(group.carried) for group in plan.groups]
-    """The same as `propagate`, by the compiled kernel."""
+    """The same as `propagate`, with the compiled kernel."""
     numbers = [inputs, len(hidden), *hidden, len(plan.groups)]
     for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
         along = [index.index(1) for index in firsts]
@@ -102,14 +102,14 @@ def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "P
 
 
 def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
-    """First and second derivatives, each in the order of their coordinates."""
+    """First and second derivatives, each ordered by coordinate."""
     ordered = sorted(indices, reverse=True)
     return [i for i in ordered if sum(i) == 1], [i for i in ordered if sum(i) == 2]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Points that carry the same streams beside their values; ``members`` are the requests they belong to."""
+    """Points that carry the same streams besides their values; ``members`` are the requests they belong to."""
 
     wanted: tuple[MultiIndex, ...]
     derivatives: tuple[MultiIndex, ...]
@@ -124,7 +124,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the points of several requests are stacked: those that carry the same streams together."""
+    """How the points of several requests are stacked: points that carry the same streams form a group."""
 
     requests: tuple[Request, ...]
     groups: tuple[Group, ...]
@@ -134,9 +134,9 @@ class Plan:
         return tuple(i for group in self.groups for i, _ in group.members)
 
     def share_out(self, streams: Sequence[Streams], dtype: Any, width: int | None = None) -> list[Streams]:
-        """Cut each group's streams into those of its members; a stream that is absent is zero.
+        """Split each group's streams among its members; missing streams are zero.
 
-        Streams are (n,), or with ``width`` (n, width).
+        Streams have shape (n,), or (n, width) if ``width`` is given.
         """
         results: list[Streams] = [{} for _ in self.requests]
         shape = () if width is None else (width,)

@@ -1,4 +1,4 @@
-"""Likelihoods: how readings scatter about what the model predicts."""
+"""Likelihoods: the distribution of readings around the model's predictions."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ from bpinn.likelihoods.student_t import StudentT as StudentT
 
 
 def likelihood_of(given: Any, dof: Any, where: str) -> Likelihood:
-    """The likelihood that sensors state: an object, or the name of one; ``dof`` is for "student_t"."""
+    """The likelihood given to sensors, as an object or by name; ``dof`` is for "student_t"."""
     if isinstance(given, Likelihood):
         return given
     if isinstance(given, type) and issubclass(given, Likelihood):
-        raise InputError(f"{where}: likelihood is a class; call it, such as bp.likelihoods.{given.__name__}()")
+        raise InputError(f"{where}: likelihood is a class; give an object, such as bp.likelihoods.{given.__name__}()")
     kind = Likelihood.registry.named(given) if isinstance(given, str) else None
     if kind is None:
         known = ", ".join(repr(name) for name in Likelihood.registry)
@@ -32,7 +32,7 @@ def likelihood_of(given: Any, dof: Any, where: str) -> Likelihood:
         return kind(dof=dof) if kind is StudentT else kind()
     except TypeError:
         raise InputError(
-            f"{where}: likelihood {given!r} has parameters; give it as an object, bp.likelihoods.{kind.__name__}(...)"
+            f"{where}: likelihood {given!r} has parameters; give an object, bp.likelihoods.{kind.__name__}(...)"
         ) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

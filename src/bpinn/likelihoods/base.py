@@ -1,4 +1,4 @@
-"""What every likelihood offers: the law of a reading, given what the model predicts for it."""
+"""The interface of likelihoods: the distribution of a reading given the model's prediction."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ LEAST, MOST = 1e-300, 1 - 1e-16  # probabilities whose normal quantiles are fini
 
 
 def namespace(array: Any) -> Any:
-    """``numpy`` or ``jax.numpy``, whichever an array is of, so that a formula is written once for both."""
+    """``numpy`` or ``jax.numpy``, depending on the array, so that one formula serves both."""
     return array.__array_namespace__()
 
 
 def special(array: Any) -> Any:
-    """``scipy.special`` or ``jax.scipy.special``, whichever suits an array."""
+    """``scipy.special`` or ``jax.scipy.special``, depending on the array."""
     return scipy.special if namespace(array) is np else jax.scipy.special
 
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
-    """How a reading scatters about its prediction. A subclass is a frozen dataclass; its fields are its parameters.
+    """The distribution of a reading given its prediction. A subclass is a frozen dataclass; its fields are parameters.
 
-    In all methods ``value`` is the reading, ``prediction`` what the model says it is without noise, and ``scale`` the
+    In all methods ``value`` is the reading, ``prediction`` the model's noise-free prediction of it, and ``scale`` the
     ``noise`` of the sensors (None if ``has_scale`` is False); they broadcast. `log_prob`, `information` and `response`
-    are differentiated and get JAX arrays inside samplers; with NumPy arrays they work in double precision. `namespace`
-    and `special` make one formula serve both. The other methods get NumPy arrays.
+    are differentiated and get JAX arrays inside samplers; with NumPy arrays they work in double precision. With
+    `namespace` and `special` one formula serves both. The other methods get NumPy arrays.
     """
 
     registry: ClassVar[Registry] = Registry("likelihood")
-    has_scale: ClassVar[bool] = True  # whether ``noise=`` belongs to it
+    has_scale: ClassVar[bool] = True  # whether it takes ``noise=``
     positive: ClassVar[bool] = False  # whether predictions must be positive
 
     @abstractmethod
@@ -52,39 +52,39 @@ class Likelihood(ABC):
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, prediction: np.ndarray, scale: Any) -> np.ndarray:
-        """New readings, one for each prediction."""
+        """Simulated readings, one per prediction."""
 
     @abstractmethod
     def sd(self, prediction: Any, scale: Any) -> Any:
-        """Standard deviation of a reading about its mean."""
+        """Standard deviation of a reading."""
 
-    # --- what follows from these, and what may be overridden ---
+    # --- derived from these; may be overridden ---
 
     def mean(self, prediction: Any, scale: Any) -> Any:
         """Mean of a reading."""
         return prediction
 
     def cdf_below(self, value: np.ndarray, prediction: np.ndarray, scale: Any) -> np.ndarray:
-        """Probability of a reading below ``value``: other than `cdf` where single values have a probability."""
+        """Probability of a reading strictly below ``value``; differs from `cdf` for discrete readings."""
         return self.cdf(value, prediction, scale)
 
     def normal_score(
         self, value: np.ndarray, prediction: np.ndarray, scale: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        """A standard normal variable if the model is right: the normal quantile of the reading's probability.
+        """The normal quantile of the reading's cdf: standard normal if the model is correct.
 
-        Where single values have a probability it is drawn uniformly from their interval (Dunn and Smyth 1996).
+        For discrete readings these are randomized quantile residuals (Dunn and Smyth 1996).
         """
         low, high = self.cdf_below(value, prediction, scale), self.cdf(value, prediction, scale)
         at = high if np.array_equal(low, high) else low + (high - low) * rng.uniform(size=np.shape(high))
         return ndtri(np.clip(at, LEAST, MOST))
 
     def information(self, prediction: Any, scale: Any) -> Any:
-        """Fisher information that a reading has about its prediction; of a normal one with the same sd unless given."""
+        """Fisher information of a reading about its prediction; by default that of a normal with the same sd."""
         return 1.0 / self.sd(prediction, scale) ** 2
 
     def response(self, value: Any, prediction: Any, scale: Any) -> Any:
-        """The working response: a normal reading with precision `information` that pulls as this one does.
+        """The working response: a normal reading with precision `information` and the same score as this one.
 
         It is ``prediction + score / information``; for normal noise it is the reading itself.
         """
@@ -92,48 +92,48 @@ class Likelihood(ABC):
         return prediction + score / self.information(prediction, scale)
 
     def residual(self, value: Any, prediction: Any) -> Any:
-        """What least squares makes small."""
+        """The residual that least squares minimizes."""
         return prediction - value
 
     def error_bar(self, value: np.ndarray, scale: Any) -> np.ndarray:
-        """Half the length of the error bar of a reading in a figure."""
+        """Half the length of a reading's error bar in figures."""
         return np.broadcast_to(self.sd(value, scale), np.shape(value))
 
     def check(self, value: np.ndarray, where: str) -> None:  # noqa: B027
-        """Raise `InputError` if these cannot be readings."""
+        """Raise `InputError` if these are not valid readings."""
 
     def describe(self) -> str:
-        """In words, for reports; nothing for normal noise."""
+        """A short description for reports; empty for normal noise."""
         return type(self).__name__
 
-    # --- the form in which samplers use it ---
+    # --- used by samplers ---
 
     def prepare(self, values: np.ndarray, scale: np.ndarray | None) -> dict[str, np.ndarray]:
-        """What the log density needs of readings, computed once in double precision; ``scale`` is None if inferred.
+        """Arrays that the log density needs, computed once in double precision; ``scale`` is None if it is inferred.
 
-        ``constant`` is the log density of readings that are predicted exactly (their scale left out if it is inferred):
-        what annealing measures the misfit from.
+        ``constant`` is the log density of readings that are predicted exactly (with unit scale if it is inferred);
+        annealing measures the misfit relative to it.
         """
         one = 1.0 if scale is None and self.has_scale else scale
         constant = np.broadcast_to(np.asarray(self.log_prob(values, values, one), float), values.shape)
         return {"values": values, "constant": constant} | ({} if scale is None else {"scale": scale})
 
     def log_prob_of(self, prepared: dict[str, Array], prediction: Array, scale: Array | None) -> Array:
-        """`log_prob` from what `prepare` made; ``scale`` is given if it is inferred."""
+        """`log_prob` from the output of `prepare`; ``scale`` is given if it is inferred."""
         return self.log_prob(prepared["values"], prediction, prepared.get("scale", scale))
 
 
 @dataclass(frozen=True)
 class LocationScale(Likelihood):
-    """A reading is its prediction plus symmetric noise: a density of the residual in units of ``scale``."""
+    """A reading is its prediction plus symmetric noise, with a density of the residual in units of ``scale``."""
 
     @abstractmethod
     def log_kernel(self, residual: Any) -> Any:
-        """Log density of the residual in units of the scale, without its constant."""
+        """Log density of the residual in units of the scale, without its normalising constant."""
 
     @abstractmethod
     def log_constant(self) -> float:
-        """What `log_kernel` leaves out."""
+        """The log normalising constant that `log_kernel` omits."""
 
     @abstractmethod
     def unit_cdf(self, residual: np.ndarray) -> np.ndarray: ...
@@ -145,15 +145,15 @@ class LocationScale(Likelihood):
     def unit_sd(self) -> float: ...
 
     def unit_log_cdf(self, residual: Any) -> Any:
-        """Log of `unit_cdf`, for JAX arrays too: what readings beyond a limit need. Optional."""
-        raise InputError(f"{type(self).__name__}: it has no unit_log_cdf")
+        """Log of `unit_cdf`, also for JAX arrays; needed for censored readings. Optional."""
+        raise InputError(f"{type(self).__name__}: unit_log_cdf is not implemented")
 
     @property
     def has_log_cdf(self) -> bool:
         return type(self).unit_log_cdf is not LocationScale.unit_log_cdf
 
     def transform(self, value: Any) -> Any:
-        """The space in which noise is added, of readings and predictions alike."""
+        """Transform readings and predictions to the space in which noise is additive."""
         return value
 
     def log_cdf(self, value: float, prediction: Any, scale: Any) -> Any:
@@ -162,7 +162,7 @@ class LocationScale(Likelihood):
         return self.unit_log_cdf((at - self.transform(prediction)) / scale)
 
     def log_survival(self, value: float, prediction: Any, scale: Any) -> Any:
-        """Log probability of a reading above ``value``; noise is symmetric."""
+        """Log probability of a reading above ``value``; uses the symmetry of the noise."""
         at = self.transform(namespace(prediction).asarray(value))
         return self.unit_log_cdf((self.transform(prediction) - at) / scale)
 
@@ -191,7 +191,7 @@ class LocationScale(Likelihood):
         return prepared
 
     def log_prob_of(self, prepared: dict[str, Array], prediction: Array, scale: Array | None) -> Array:
-        """With the precision in place of a division, and constants in double precision."""
+        """Multiplies by the precision instead of dividing, with constants computed in double precision."""
         residual, constant = self.transform(prediction) - prepared["values"], prepared["constant"]
         if scale is None:
             residual = residual * prepared["precision"]
@@ -201,6 +201,6 @@ class LocationScale(Likelihood):
 
 
 def check_positive(likelihood: str, name: str, value: Any) -> None:
-    """A parameter that must be a positive number."""
+    """Raise `InputError` unless a parameter is a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
         raise InputError(f"{likelihood}: {name} must be a positive number, got {value!r}")

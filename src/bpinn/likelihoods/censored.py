@@ -1,4 +1,4 @@
-"""Readings beyond a limit of their instrument: only that they are beyond it is known."""
+"""Censored readings: beyond a limit of the instrument, only that is known."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,21 +14,21 @@ from bpinn.likelihoods.normal import Normal
 from bpinn.registry import register
 
 NORMAL = Normal()
-NODES = 64  # of the quadrature of the Fisher information
+NODES = 64  # quadrature nodes for the Fisher information
 
 
 @register("censored")
 @dataclass(frozen=True)
 class Censored(Likelihood):
-    """Readings at or below the limit ``below`` say only that they are below it; likewise for ``above``.
+    """Readings at or below the limit ``below`` are only known to be below it; likewise for ``above``.
 
     Arguments:
-        below: the detection limit. A reading that is not above it counts as "below the limit", whatever its value.
-        above: where the instrument saturates.
-        of: the likelihood of the others: `Normal`, `StudentT`, `LogNormal` or another `LocationScale`.
+        below: the detection limit. Any reading that is not above it counts as "below the limit", whatever its value.
+        above: the saturation limit.
+        of: the likelihood of the other readings: `Normal`, `StudentT`, `LogNormal` or another `LocationScale`.
 
-    `mean` and `sd` are those of a reading without the limits; new readings are cut off at them. Sensors with another
-    limit are another group.
+    `mean` and `sd` ignore the limits; simulated readings are clipped to them. Put sensors with different limits
+    into separate groups.
 
     Example:
         >>> import bpinn as bp
@@ -48,7 +48,7 @@ class Censored(Likelihood):
                     raise InputError(f"Censored: {name} must be a number, got {value!r}")
                 object.__setattr__(self, name, float(value))
         if self.below is None and self.above is None:
-            raise InputError("Censored: no limit; give below=, the detection limit, or above=")
+            raise InputError("Censored: no limit; give below=, the detection limit, or above=, the saturation limit")
         if self.below is not None and self.above is not None and not self.below < self.above:
             raise InputError(f"Censored: below must be less than above, got {self.below:g} and {self.above:g}")
         if not isinstance(self.of, LocationScale) or not self.of.has_log_cdf:
@@ -70,7 +70,7 @@ class Censored(Likelihood):
 
     def log_prob(self, value: Any, prediction: Any, scale: Any) -> Any:
         xp, (low, high) = namespace(prediction), self._limits()
-        # Within the limits, so that no branch has a derivative that is not finite.
+        # Clipped to the limits, so that both branches have finite derivatives.
         total = self.of.log_prob(xp.clip(value, low, high), prediction, scale)
         if self.below is not None:
             total = xp.where(value <= low, self._law.log_cdf(self.below, prediction, scale), total)
@@ -103,7 +103,7 @@ class Censored(Likelihood):
         return self.of.sd(prediction, scale)
 
     def information(self, prediction: Any, scale: Any) -> Any:
-        """That of readings within the limits, by quadrature, and of knowing that one is beyond."""
+        """The information of readings within the limits, by quadrature, plus that of being beyond a limit."""
         law, (low, high) = self._law, self._limits()
         mean, scale = jnp.asarray(prediction, dtype=float), jnp.asarray(scale, dtype=float)
         ends = [
@@ -112,7 +112,7 @@ class Censored(Likelihood):
             else jnp.broadcast_to(limit, jnp.broadcast_shapes(mean.shape, scale.shape))
             for limit in (low, high)
         ]
-        # The residual r = t / (1 - t^2), so that infinite ends are finite ones of t.
+        # Substitute the residual r = t / (1 - t^2), so that infinite ends become finite in t.
         a, b = (jnp.where(jnp.isinf(r), jnp.sign(r), 2 * r / (1 + jnp.sqrt(1 + 4 * r**2))) for r in ends)
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
         t = a[..., None] + (b - a)[..., None] * jnp.asarray(0.5 * (nodes + 1))
@@ -121,7 +121,7 @@ class Censored(Likelihood):
         density = jnp.exp(law.log_kernel(residual) + law.log_constant())
         total = jnp.sum(jnp.asarray(0.5 * weights) * score(residual) ** 2 * density * slope, axis=-1) * (b - a)
         for sign, end, limit in ((1.0, ends[0], self.below), (-1.0, ends[1], self.above)):
-            if limit is not None:  # density at the limit, squared, over the probability beyond it
+            if limit is not None:  # squared density at the limit over the probability beyond it
                 log_density = law.log_kernel(end) + law.log_constant()
                 total += jnp.exp(2 * log_density - law.unit_log_cdf(sign * end))
         per_unit = jax.grad(lambda m: jnp.sum(law.transform(m)))(mean) / scale

@@ -14,10 +14,10 @@ from bpinn.registry import register
 @register("lognormal")
 @dataclass(frozen=True)
 class LogNormal(Normal):
-    """Multiplicative noise: the logarithm of a reading is normal about that of its prediction, which is its median.
+    """Multiplicative noise: log reading is normal around log prediction; the prediction is the median.
 
-    ``noise`` is the standard deviation of the logarithm, about the relative error: 0.1 is ten percent. Readings and
-    predictions are positive, so the field needs ``positive=True``, or the equation must be positive.
+    ``noise`` is the standard deviation of the logarithm, approximately the relative error: 0.1 is ten percent. Readings
+    and predictions must be positive, so use a field with ``positive=True`` or an equation that is positive.
     """
 
     positive: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class LogNormal(Normal):
     def check(self, value: np.ndarray, where: str) -> None:
         if np.any(value <= 0):
             raise InputError(
-                f"{where}: LogNormal readings are positive, got {value.min():g}; leave it out, state it as below a "
+                f"{where}: LogNormal readings must be positive, got {value.min():g}; remove it, mark it as below the "
                 "detection limit with bp.likelihoods.Censored, or use normal noise"
             )
 

@@ -1,4 +1,4 @@
-"""Counts that scatter more than independent events do."""
+"""Overdispersed counts."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,10 +15,10 @@ from bpinn.registry import register
 @register("negative_binomial")
 @dataclass(frozen=True)
 class NegativeBinomial(Likelihood):
-    """Counts with variance ``m + (noise * m)**2`` about their mean m, the prediction.
+    """Counts with mean m, the prediction, and variance ``m + (noise * m)**2``.
 
-    ``noise`` is the relative scatter beyond that of a Poisson law: 0.3 where the mean itself varies by thirty percent
-    from reading to reading. It can be inferred, as any noise.
+    ``noise`` is the relative overdispersion compared to Poisson: 0.3 if the mean itself varies by thirty percent
+    from reading to reading. It can be inferred like any other noise.
     """
 
     positive: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class NegativeBinomial(Likelihood):
     def log_prob(self, value: Any, prediction: Any, scale: Any) -> Any:
         shape = 1.0 / scale**2
         # Gamma(y + r) / (Gamma(r) y!) = 1 / ((y + r) B(r, y + 1)): the difference of two large log gammas would lose
-        # all digits in single precision where the scatter is small.
+        # all digits in single precision if the overdispersion is small.
         xp, functions = namespace(prediction), special(prediction)
         ways = -functions.betaln(shape, value + 1.0) - xp.log(value + shape)
         return ways + self._log_powers(value, prediction, shape)
@@ -44,7 +44,7 @@ class NegativeBinomial(Likelihood):
         return prepared | {"shape": shape, "ways": ways}
 
     def log_prob_of(self, prepared: dict[str, Array], prediction: Array, scale: Array | None) -> Array:
-        """With what does not depend on the prediction computed before, in double precision."""
+        """Uses the terms that do not depend on the prediction, precomputed in double precision."""
         if scale is not None:
             return self.log_prob(prepared["values"], prediction, scale)
         return prepared["ways"] + self._log_powers(prepared["values"], prediction, prepared["shape"])
@@ -71,4 +71,4 @@ class NegativeBinomial(Likelihood):
         check_counts("NegativeBinomial", value, where)
 
     def describe(self) -> str:
-        return "counts with extra scatter (negative binomial)"
+        return "overdispersed counts (negative binomial)"

@@ -12,17 +12,17 @@ from bpinn.registry import register
 
 
 def check_counts(likelihood: str, value: np.ndarray, where: str) -> None:
-    """Readings that must be whole numbers from zero."""
+    """Raise `InputError` unless all readings are non-negative whole numbers."""
     if np.any(value < 0) or np.any(value != np.round(value)):
         wrong = value[(value < 0) | (value != np.round(value))][0]
         raise InputError(
-            f"{where}: {likelihood} readings are counts, whole numbers from 0, got {wrong:g}; give counts, and put "
+            f"{where}: {likelihood} readings must be counts (0, 1, 2, ...), got {wrong:g}; give raw counts, and put "
             "factors such as an exposure time into the equation"
         )
 
 
 def draw_counts(draw: Any, prediction: np.ndarray) -> np.ndarray:
-    """Counts by ``draw``, a function of valid means; NaN where a prediction is not positive, so that none are right."""
+    """Counts from ``draw``, a function of positive means; NaN where a prediction is not positive and none is valid."""
     valid = prediction > 0
     return np.where(valid, draw(np.where(valid, prediction, 1.0)), np.nan)
 
@@ -32,7 +32,7 @@ def draw_counts(draw: Any, prediction: np.ndarray) -> np.ndarray:
 class Poisson(Likelihood):
     """Counts of independent events; the prediction is their mean, so the field or the equation must be positive.
 
-    It has no ``noise``. A count per time is ``bp.Sensors(lambda u: seconds * u, ...)``.
+    It takes no ``noise``. For counts over an exposure time, use ``bp.Sensors(lambda u: seconds * u, ...)``.
     """
 
     has_scale: ClassVar[bool] = False

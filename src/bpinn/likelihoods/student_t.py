@@ -15,7 +15,7 @@ from bpinn.registry import register
 @register("student_t")
 @dataclass(frozen=True)
 class StudentT(LocationScale):
-    """Student-t noise with ``dof`` degrees of freedom; ``noise`` is its scale. Outliers hardly pull at the solution."""
+    """Student-t noise with ``dof`` degrees of freedom and scale ``noise``; robust to outliers."""
 
     dof: float = 4.0
 

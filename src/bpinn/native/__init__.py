@@ -1,7 +1,7 @@
-"""An optional native kernel: a tanh network with derivatives up to the second, forwards and backwards, in C.
+"""An optional native kernel in C: forward and backward pass of a tanh network with derivatives up to second order.
 
-XLA runs a small network's gradient as dozens of small loops; the C does the same work in about half the time, and does
-not get in the way of a chain on the next core. It is compiled at its first use with the machine's C compiler, kept in
+XLA runs a small network's gradient as dozens of small loops; the C code does the same work in about half the time, and
+does not slow down a chain on the next core. It is compiled on first use with the system's C compiler, kept in
 the user's cache folder, and used by the samplers in single precision. Without a compiler, on a processor without AVX2,
 or with ``BPINN_NATIVE=0`` in the environment, everything runs in JAX alone.
 """
@@ -25,17 +25,17 @@ from jax import Array
 
 SOURCE, HEADER = (Path(__file__).with_name(name) for name in ("streams.c", "vectors.h"))
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
-# Linked in a step of its own: with -ffast-math GCC links code into a library that, when it is loaded, makes the whole
-# process take numbers below 1e-308 for zero.
+# Linked separately: with -ffast-math, GCC links in startup code that, when the library is loaded, makes the whole
+# process flush numbers below 1e-308 to zero.
 LINK = ("-shared",)
-MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C
+MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C code
 
-Plan = tuple[int, ...]  # what the C reads: see read_plan there
+Plan = tuple[int, ...]  # format: see read_plan in the C code
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernel, registered with JAX; None where it cannot be had."""
+    """The compiled kernel, registered with JAX; None if it is not available."""
     if os.environ.get("BPINN_NATIVE", "1") == "0" or jax.default_backend() != "cpu":
         return None
     if platform.system() == "Windows":
@@ -55,7 +55,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiled(compiler: str) -> Path:
-    """The shared library in the cache folder, compiled now if it is not there yet."""
+    """The shared library in the cache folder, compiled if it does not exist yet."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     parts = (
         SOURCE.read_bytes(),
@@ -83,19 +83,19 @@ def _compiled(compiler: str) -> Path:
             )
             for command in commands:
                 subprocess.run(command, capture_output=True, check=True, timeout=120)
-            os.replace(linked, path)  # another process may have been quicker; either file will do
+            os.replace(linked, path)  # another process may have been faster; both files are equivalent
     return path
 
 
 def _processor() -> str:
-    """What the processor can do, so that a cache folder shared by machines holds a library for each."""
+    """The processor's features, so that machines that share a cache folder use separate libraries."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text().splitlines() if about.exists() else []
     return next((line for line in lines if line.startswith("flags")), platform.processor())
 
 
 def usable(inputs: int, hidden: tuple[int, ...], seconds: int, groups: int) -> bool:
-    """Whether the kernel takes a network of this size, in the precision in use."""
+    """Whether the kernel supports a network of this size in the current precision."""
     fits = (
         0 < len(hidden) <= MOST_LAYERS and inputs <= MOST_INPUTS and groups <= MOST_GROUPS and seconds <= MOST_SECONDS
     )
@@ -104,7 +104,7 @@ def usable(inputs: int, hidden: tuple[int, ...], seconds: int, groups: int) -> b
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def streams(plan: Plan, size: int, theta: Array, x: Array) -> Array:
-    """All streams of all points, group by group, stream by stream; ``size`` numbers."""
+    """All streams at all points, ordered by group, then stream; ``size`` numbers."""
     return _forward(plan, size, theta, x)[0]
 
 

@@ -1,4 +1,4 @@
-"""Problem files: TOML and tables of readings in, `Problem` and method out."""
+"""Read problem files: from TOML and data files to a `Problem` and a method."""
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ HIGHEST_ORDER = 8
 
 @dataclass(frozen=True)
 class ProblemFile:
-    """A problem file, read: the problem, how to solve it, and what a report says of it."""
+    """The content of a problem file: the problem, the method, and the texts for reports."""
 
     path: Path
     title: str
@@ -33,7 +33,7 @@ class ProblemFile:
     equations: dict[str, Expression]
     truth: dict[str, Expression] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # data files, relative to the problem file
-    origins: dict[str, str] = field(default_factory=dict)  # of the readings of sensors, by their name
+    origins: dict[str, str] = field(default_factory=dict)  # data file of each group of sensors, by its name
 
 
 def read_problem(
@@ -43,13 +43,13 @@ def read_problem(
     allow_outside: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> ProblemFile:
-    """Read a problem file with the data it names.
+    """Read a problem file and its data files.
 
     Arguments:
         path: the TOML file.
-        changes: such as "inference.chains=2", each of which sets a key.
-        allow_outside: let the file name data outside of its own folder.
-        renamed: where data files are that the file calls otherwise, as in the folder of a run.
+        changes: key=value texts such as "inference.chains=2", each of which sets a key.
+        allow_outside: allow data files outside the folder of the problem file.
+        renamed: actual paths of data files by their name in the file, where they differ, as in the folder of a run.
     """
     path = Path(path)
     content = _load(path)
@@ -64,9 +64,9 @@ def read_problem(
 def _load(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
-            raise InputError(f"{path}: there is no such file; `bpinn new NAME` writes one to start from")
+            raise InputError(f"{path}: there is no such file; `bpinn new NAME` creates one from a template")
         if path.stat().st_size > LARGEST:
-            raise InputError(f"{path}: more than {LARGEST // 2**20} MiB; put readings into data files")
+            raise InputError(f"{path}: larger than {LARGEST // 2**20} MiB; move the readings to data files")
         return tomllib.loads(path.read_bytes().decode())
     except InputError:
         raise
@@ -75,9 +75,9 @@ def _load(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start + 1} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: this is not TOML: {error}") from None
-    except (RecursionError, ValueError):  # tables in tables in tables; numbers of thousands of digits
-        raise InputError(f"{path}: this is not TOML that can be read: it is nested too deeply") from None
+        raise InputError(f"{path}: not valid TOML: {error}") from None
+    except (RecursionError, ValueError):  # deeply nested tables; numbers with thousands of digits
+        raise InputError(f"{path}: cannot be parsed as TOML: nested too deeply, or a number is too long") from None
 
 
 def _change(content: dict[str, Any], change: str) -> None:
@@ -88,7 +88,7 @@ def _change(content: dict[str, Any], change: str) -> None:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        value = text.strip()  # text without its quotes
+        value = text.strip()  # a string without quotes
     table: Any = content
     for name in names[:-1]:
         if isinstance(table, list):
@@ -98,7 +98,7 @@ def _change(content: dict[str, Any], change: str) -> None:
         else:
             table = table.setdefault(name, {})
         if not isinstance(table, dict | list):
-            raise InputError(f"--set {change}: {name!r} is not a table")
+            raise InputError(f"--set {change}: {name!r} is a value, not a table")
     if isinstance(table, list):
         raise InputError(f"--set {change}: name a key in one of its {len(table)} tables, such as sensors.0.noise")
     table[names[-1]] = value
@@ -120,7 +120,7 @@ class _FileReader:
         self.equations = {name: self.formula(equations.text(name), equations.at(name)) for name in [*equations.content]}
         for name in self.equations:
             if name in self.fields or name in unknowns or name in self.domain:
-                raise InputError(f"equations.{name}: this is the name of something else too; call it otherwise")
+                raise InputError(f"equations.{name}: this name is already taken; rename the equation")
         reader = SensorReader(
             self.path.parent, self.allow_outside, self.domain, self.equations, self.is_measurable, self.formula,
             self.renamed,
@@ -178,15 +178,15 @@ class _FileReader:
             if "is not declared" not in str(error):
                 raise
             first, _, rest = str(error).partition("\n")
-            first = first.split("; known are")[0]
-            raise InputError(f"{first}; known are {self.names.known()}" + (f"\n{rest}" if rest else "")) from None
+            first = first.split("; known names are")[0]
+            raise InputError(f"{first}; known names are {self.names.known()}" + (f"\n{rest}" if rest else "")) from None
 
     def read_truth(self, table: Table, known: list[str]) -> dict[str, Expression]:
         truth = {}
         for name in [*table.content]:
             if name not in known and name not in self.equations:
                 raise InputError(f"{table.at(name)}: not a field, an equation or an unknown{did_you_mean(name, known)}")
-            value = table.take(name, (int, float, str), "a number, or a formula of the coordinates")
+            value = table.take(name, (int, float, str), "a number, or a formula in the coordinates")
             text = value if isinstance(value, str) else repr(float(finite(value, table.at(name))))
             truth[name] = parse(text, self.domain, table.at(name))
         return truth

@@ -1,4 +1,4 @@
-"""What a problem file says of sensors: readings in tables or in the file itself."""
+"""The sensors of a problem file: readings from data files or given in the file."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ MOST_POINTS = 1_000_000
 
 @dataclass
 class SensorReader:
-    """Reads the sensors of a file in ``folder``; ``origins`` has the data file of each that has one."""
+    """Reads the sensors of a problem file in ``folder``; ``origins`` has their data files, by name of the sensors."""
 
     folder: Path
     allow_outside: bool
@@ -43,7 +43,7 @@ class SensorReader:
             elif not re.fullmatch(r"[A-Za-z_]\w{0,40}", name):
                 raise InputError(f"{table.at('name')}: expected letters, digits and _, got {shown(name)}")
             if name in sensors:
-                raise InputError(f"{table.at('name')}: the name {name!r} is taken; give another")
+                raise InputError(f"{table.at('name')}: the name {name!r} is already taken; use another name")
             if isinstance(table.content.get("data"), str):
                 self.origins[name] = table.content["data"]
             sensors[name] = self.read_sensors(table, quantity)
@@ -61,13 +61,13 @@ class SensorReader:
             quantity = self.formula(text, table.at("quantity")).function(called)
         kinds = [key for key in MEASUREMENTS if key in table.content]
         if len(kinds) > 1:
-            raise InputError(f"{table.at(kinds[1])}: not together with {kinds[0]}; leave one out")
+            raise InputError(f"{table.at(kinds[1])}: cannot be combined with {kinds[0]}; remove one of them")
         return quantity, "_".join([called, *kinds])
 
     def read_measurement(self, table: Table, quantity: Quantity, columns: Mapping[str, np.ndarray]) -> Quantity:
-        """The quantity as it is measured: at points, or as an average, an integral or a difference of places.
+        """The quantity as measured: at points, or as an average, an integral or a difference of two positions.
 
-        Positions are numbers, one for each reading in a list, or the name of a column of the data.
+        Positions are a number, a list with one per reading, or the name of a column of the data.
         """
         along = table.text("periodic", None, "a coordinate")
         if along is not None:
@@ -117,7 +117,9 @@ class SensorReader:
         if source is not None:
             for key in ("at", "values", "random", "mesh"):
                 if key in table.content:
-                    raise InputError(f"{table.at(key)}: not together with data, which has the readings; leave one out")
+                    raise InputError(
+                        f"{table.at(key)}: cannot be combined with data, which has the readings; remove one of them"
+                    )
             columns = read_table(self.inside(source, table.at("data")), source)
             quantity = self.read_measurement(table, quantity, columns)
             at, values, noise = self.from_columns(table, source, columns, quantity)
@@ -141,11 +143,11 @@ class SensorReader:
         dof = table.number("dof", None)
         if dof is not None:
             if given != "student_t":
-                raise InputError(f"{table.at('dof')}: belongs to likelihood = 'student_t'; leave it out")
+                raise InputError(f"{table.at('dof')}: only valid with likelihood = 'student_t'; remove it")
             given = {"kind": given, "dof": float(dof)}
         likelihood = read_likelihood(given, table.at("likelihood"))
         if not likelihood.has_scale and source is not None and stated is None:
-            noise = None  # a column of that name is of no use
+            noise = None  # ignore a noise column
         if noise is None and likelihood.has_scale:
             column = ", or a column 'noise' in the data" if source else ""
             raise InputError(f"{table.at('noise')}: is missing; give the standard deviation of a reading{column}")
@@ -170,7 +172,7 @@ class SensorReader:
 
     @staticmethod
     def set_by(quantity: Quantity) -> set[str]:
-        """The coordinates whose positions a measurement says."""
+        """The coordinates whose positions a measurement fixes."""
         if isinstance(quantity, Periodic):
             return {quantity.along}
         if isinstance(quantity, Difference):
@@ -178,30 +180,31 @@ class SensorReader:
         return {c for c, *_ in quantity.over} if isinstance(quantity, Integral) else set()
 
     def inside(self, source: str, where: str) -> Path:
-        """A data file, which must lie in the folder of the problem file, links and all."""
+        """The path of a data file, which must lie in the folder of the problem file once links are resolved."""
         folder = self.folder.resolve()
         source = self.renamed.get(source, source)
         try:
             path = (folder / source).resolve()
             outside = not path.is_relative_to(folder)
         except (OSError, ValueError, RuntimeError):
-            raise InputError(f"{where}: {shown(source)} is not the name of a file") from None
+            raise InputError(f"{where}: {shown(source)} is not a valid file name") from None
         if (outside or Path(source).is_absolute()) and not self.allow_outside:
             raise InputError(
-                f"{where}: {shown(source)} is outside of the problem's folder; put it there, or --allow-outside"
+                f"{where}: {shown(source)} is outside the folder of the problem file; move it there, or use "
+                "--allow-outside"
             )
         return path
 
     def read_points(self, table: Table) -> dict[str, np.ndarray]:
-        random = table.take("random", (int,), "how many points to draw across the domain", None)
+        random = table.take("random", (int,), "a number of random points in the domain", None)
         given = Table(table.table("at", {}), table.at("at"))
         mesh = table.take("mesh", (bool,), "true or false", False)
         if random is not None:
             if given.content or mesh:
-                raise InputError(f"{table.at('random')}: not together with at; leave one out")
+                raise InputError(f"{table.at('random')}: cannot be combined with at or mesh; remove one of them")
             if not 1 <= random <= MOST_POINTS:
                 raise InputError(f"{table.at('random')}: expected 1 to {MOST_POINTS} points, got {random}")
-            rng = np.random.default_rng(0)  # the same points whenever the file is read
+            rng = np.random.default_rng(0)  # the same points every time the file is read
             return {c: rng.uniform(low, high, random) for c, (low, high) in self.domain.items()}
         at = {}
         for name in [*given.content]:
@@ -211,7 +214,7 @@ class SensorReader:
             at[name] = self.read_axis(value, given.at(name))
         if mesh:
             if np.prod([float(len(axis)) for axis in at.values()]) > MOST_POINTS:
-                raise InputError(f"{table.at('mesh')}: more than {MOST_POINTS} points")
+                raise InputError(f"{table.at('mesh')}: more than {MOST_POINTS} points; use fewer")
             grids = np.meshgrid(*at.values(), indexing="ij")
             return {name: grid.ravel() for name, grid in zip(at, grids, strict=True)}
         longest = max((len(axis) for axis in at.values()), default=0)
@@ -232,7 +235,7 @@ class SensorReader:
         return np.array([float(number(v, where)) for v in values])
 
     def read_values(self, table: Table, at: Mapping[str, np.ndarray]) -> Any:
-        value = table.take("values", (int, float, list, str), "numbers, or a formula of the coordinates", 0.0)
+        value = table.take("values", (int, float, list, str), "numbers, or a formula in the coordinates", 0.0)
         where = table.at("values")
         if isinstance(value, list):
             return np.array([float(number(v, where)) for v in value])
@@ -240,7 +243,7 @@ class SensorReader:
             formula = parse(value, self.domain, where)
             missing = [name for name in formula.names if name not in at]
             if missing:
-                raise InputError(f"{where}: {missing[0]!r} is not among the coordinates of at")
+                raise InputError(f"{where}: {missing[0]!r} has no positions; add it to at")
             count = len(next(iter(at.values()), np.zeros(1)))
             return np.broadcast_to(np.asarray(formula.evaluate(at), float), (count,)).copy()
         return finite(value, where)

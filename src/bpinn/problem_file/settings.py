@@ -1,4 +1,4 @@
-"""What a problem file says of priors, surrogates and methods."""
+"""The priors, surrogates, likelihoods and methods of a problem file."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -16,7 +16,7 @@ from bpinn.methods import Method
 from bpinn.problem_file.toml_table import NEEDED, Table, finite, made, number, shown
 
 MOST_LAYERS, WIDEST = 50, 10_000
-# Name of a prior: its distribution, and each parameter's name in a file with what it is called there.
+# Name of a prior: its distribution, and for each parameter its name in files and its name in numpyro.
 PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
     "normal": (dist.Normal, {"mean": "loc", "sd": "scale"}),
     "lognormal": (dist.LogNormal, {"log_mean": "loc", "log_sd": "scale"}),
@@ -36,7 +36,7 @@ OPTIONAL = {"truncated_normal": {"low", "high"}}
 
 
 def read_prior(table: Table) -> dist.Distribution:
-    """A prior: its name and its parameters."""
+    """A prior from its name and parameters."""
     kind = table.choice("prior", PRIORS)
     make, parameters = PRIORS[kind]
     values = {}
@@ -53,7 +53,7 @@ def read_prior(table: Table) -> dist.Distribution:
 
 
 def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
-    """A surrogate with its settings."""
+    """A surrogate from its name and settings."""
     kind = table.choice("surrogate", Field.registry, "mlp")
     common = {"positive": table.take("positive", (bool,), "true or false", False)}
     inputs = table.take("inputs", (list,), "a list of coordinates", None)
@@ -70,8 +70,8 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
     for key, kinds, wanted in (
         ("hidden", (list,), "a list of widths, such as [50, 50]"),
         ("activation", (str,), "a name, such as 'tanh'"),
-        ("weight_sd", (int, float, list), "a number, or one for each layer"),
-        ("bias_sd", (int, float, list), "a number, or one for each layer"),
+        ("weight_sd", (int, float, list), "a number, or one per layer"),
+        ("bias_sd", (int, float, list), "a number, or one per layer"),
         ("scale_inputs", (bool,), "true or false"),
     ):
         value = table.take(key, kinds, wanted, None)
@@ -84,21 +84,21 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
 
 
 def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) -> Field:
-    given = table.take("kernel", (dict, list), "a table, such as { kind = 'exponential', length = 0.25 }")
+    given = table.take("kernel", (dict, list), "a table such as { kind = 'exponential', length = 0.25 }")
     kernels = []
     for i, inner in enumerate(given if isinstance(given, list) else [given]):
         part = Table(inner, table.at("kernel") + (f".{i}" if isinstance(given, list) else ""))
         kernels.append(read_settings(part, Stationary.registry.named(part.choice("kind", Stationary.registry)), {}))
         part.end()
     settings: dict[str, Any] = {"terms": table.take("terms", (int,), "a whole number", 20)}
-    interval = table.take("interval", (list,), "two numbers [low, high], or one such pair for each input", None)
+    interval = table.take("interval", (list,), "two numbers [low, high], or one such pair per input", None)
     if interval is not None:
         pairs = interval if interval and isinstance(interval[0], list) else [interval]
         settings["interval"] = tuple(
             tuple(number(b, table.at("interval")) for b in pair) if isinstance(pair, list) else (pair,)
             for pair in pairs
         )
-    mean = table.take("mean", (int, float, str), "a number, or a formula of the coordinates", 0.0)
+    mean = table.take("mean", (int, float, str), "a number, or a formula in the coordinates", 0.0)
     if isinstance(mean, str):
         formula = parse(mean, common.get("inputs", tuple(domain)), table.at("mean"))
         order = common.get("inputs", tuple(domain))
@@ -110,7 +110,7 @@ def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) ->
 
 
 def read_settings(table: Table, kind: Any, given: dict[str, Any]) -> Any:
-    """An object of a registered class: keys are its fields, but for those that are given already."""
+    """An object of a registered class: the keys are its dataclass fields, except those in ``given``."""
     settings = dict(given)
     for f in fields(kind):
         if not f.init or f.name in given:
@@ -125,7 +125,7 @@ def read_settings(table: Table, kind: Any, given: dict[str, Any]) -> Any:
 
 
 def read_likelihood(value: Any, where: str) -> Likelihood:
-    """A likelihood: its name, or a table with its ``kind`` and parameters."""
+    """A likelihood from its name, or from a table with its ``kind`` and parameters."""
     if isinstance(value, str):
         name = Table({where: value}, "").choice(where, Likelihood.registry)
         return read_settings(Table({}, where), Likelihood.registry.named(name), {})
@@ -153,5 +153,5 @@ def read_inference(table: Table) -> tuple[Method, int, int | None]:
             settings[key] = tuple(value) if isinstance(value, list) else value
     table.end()
     if paper and not hasattr(kind, "paper"):
-        raise InputError(f"{table.at('paper')}: the paper has no settings of {kind.__name__}; leave it out")
+        raise InputError(f"{table.at('paper')}: the paper has no settings for {kind.__name__}; remove it")
     return made(kind.paper if paper else kind, table.where, **settings), seed, chains

@@ -1,4 +1,4 @@
-"""Tables of a problem file: keys are taken one by one, and every message names the key it is about."""
+"""Tables of a problem file: keys are read one by one, and every message names its key."""
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ NEEDED = object()
 
 
 class Table:
-    """A table of the file: keys are taken one by one, and what is left over is unknown."""
+    """A table of the file: keys are removed as they are read, and any left at the end are errors."""
 
     def __init__(self, content: Any, where: str):
         if not isinstance(content, dict):
@@ -26,7 +26,7 @@ class Table:
         self.known.add(key)
         if key not in self.content:
             if default is NEEDED:
-                raise InputError(f"{self.at(key)}: is missing; wanted is {wanted}")
+                raise InputError(f"{self.at(key)}: is missing; expected {wanted}")
             return default
         value = self.content.pop(key)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -62,7 +62,7 @@ def shown(value: Any) -> str:
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(str(word), known, 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known names are {', '.join(known)}"
 
 
 def finite(value: float, where: str) -> float:
@@ -82,10 +82,10 @@ def number(value: Any, where: str) -> float:
 
 
 def made(kind: Callable[..., Any], where: str, **settings: Any) -> Any:
-    """Make a settings object; its own checks speak of the file's table."""
+    """Build a settings object; prefix its error messages with the table in the file."""
     try:
         return kind(**settings)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{where}: a setting is not of the right kind ({error})") from None
+        raise InputError(f"{where}: a setting has the wrong type ({error})") from None
