@@ -505,7 +505,7 @@ def test_lost_chains_begin_anew(hard_to_please):
     assert max(lines) == 3
     anew = np.flatnonzero(restarts[:, 0])
     named = ", ".join(str(i) for i in anew)
-    assert f"chains {named} began anew" in str(result.diagnose())
+    assert f"chains {named} restarted in warm-up" in str(result.diagnose())
     assert len({row.tobytes() for row in result.z[:, 0]}) == 4
     exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
     band = result.predict("u", {"x": [0.5]})
