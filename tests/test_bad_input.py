@@ -164,17 +164,17 @@ WRONG = {
     "kind": (lambda: bp.Flow(kind="planar"), r"Flow: kind must be one of 'coupling', 'spline', 'potential', got 'planar'"),
     "density": (lambda: bp.Flow(density="euler"), r"Flow: density must be one of 'exact', 'laplacian', got 'euler'"),
     "no layers": (lambda: bp.Flow(layers=0), r"Flow: layers must be a whole number of at least 1, got 0"),
-    "no hidden layer": (lambda: bp.Flow(hidden=()), r"Flow: hidden must name the width of at least one hidden layer"),
+    "no hidden layer": (lambda: bp.Flow(hidden=()), r"Flow: hidden must have the width of at least one hidden layer"),
     "hidden is a number": (lambda: bp.Flow(hidden=64), r"Flow: hidden must be widths such as \(64,\), got 64"),
-    "unequal widths": (lambda: bp.Flow(hidden=(8, 9)), r"Flow: the hidden layers of coupling flows have equal widths, got hidden=\(8, 9\)"),
+    "unequal widths": (lambda: bp.Flow(hidden=(8, 9)), r"Flow: hidden layers of coupling flows must be equally wide, got hidden=\(8, 9\)"),
     "affine": (lambda: bp.Flow(affine="no"), r"Flow: affine must be True or False, got 'no'"),
-    "large flow": (lambda: infer(problem(fields={"u": bp.MLP(hidden=(50, 50))}), bp.Flow()), r"Flow: the problem has 2701 parameters, and matrices of that size are for up to 2000; use bp.HMC"),
-    "dropout of no neurons": (lambda: infer(problem(fields={"u": bp.MLP(hidden=())}), bp.Dropout()), r"Dropout: field 'u' has no hidden neurons to leave out"),
+    "large flow": (lambda: infer(problem(fields={"u": bp.MLP(hidden=(50, 50))}), bp.Flow()), r"Flow: the problem has 2701 parameters, but a square matrix over the parameters is limited to 2000; use bp.HMC"),
+    "dropout of no neurons": (lambda: infer(problem(fields={"u": bp.MLP(hidden=())}), bp.Dropout()), r"Dropout: field 'u' has no hidden neurons to drop; use a network"),
     "dropout of a series": (lambda: infer(problem(fields={"u": bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=3, interval=(0, 1))}), bp.Dropout()), r"Dropout: field 'u' has no hidden neurons"),
-    "noise of a fit": (lambda: infer(problem(u=sensors(noise=dist.HalfNormal(1.0))), bp.PINN()), r"PINN: 'noise_u' is to be inferred, which is not possible with loss='mse'; state the noise"),
+    "noise of a fit": (lambda: infer(problem(u=sensors(noise=dist.HalfNormal(1.0))), bp.PINN()), r"PINN: 'noise_u' is to be inferred, which is not possible with loss='mse'; give the noise as a number"),
     "noise by name": (lambda: infer(problem(unknowns={"s": dist.HalfNormal(1.0)}, u=sensors(noise="s")), bp.PINN(loss="likelihood")), r"PINN: 's' is to be inferred, which is not possible with loss='likelihood'"),
-    "large full-rank": (lambda: infer(problem(fields={"u": bp.MLP(hidden=(50, 50))}), bp.VI(family="full-rank")), r"VI: the problem has 2701 parameters, and matrices of that size are for up to 2000; use bp.HMC"),
-    "start of no map": (lambda: bp.Flow(affine=False, init="laplace"), r"Flow: init='laplace' is a start of the linear map, which affine=False leaves out"),
+    "large full-rank": (lambda: infer(problem(fields={"u": bp.MLP(hidden=(50, 50))}), bp.VI(family="full-rank")), r"VI: the problem has 2701 parameters, but a square matrix over the parameters is limited to 2000; use bp.HMC"),
+    "start of no map": (lambda: bp.Flow(affine=False, init="laplace"), r"Flow: init='laplace' initialises the linear map, which affine=False removes; use init='small'"),
     "no hidden": (lambda: bp.Flow(hidden=None), r"Flow: hidden must be widths such as \(64,\), got None"),
     "choices are text": (lambda: bp.VI(family=np.array(["a", "b"])), r"VI: family must be one of"),
     "noise of dropout": (lambda: infer(problem(u=sensors(noise=dist.HalfNormal(1.0))), bp.Dropout()), r"Dropout: 'noise_u' is to be inferred"),
@@ -186,7 +186,7 @@ WRONG = {
     "seed is negative": (lambda: bp.infer(problem(), seed=-1), r"infer: seed must be a whole number"),
     "no chains": (lambda: bp.infer(problem(), seed=0, chains=0), r"infer: chains must be a positive whole number, got 0"),
     "prior alone": (lambda: bp.infer(bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}), seed=0), r"infer: the problem has no sensors"),
-    "out in no folder": (lambda: bp.infer(problem(), seed=0, out="nowhere/at/all.npz"), r"infer: out='nowhere/at/all.npz' must be a file in a folder that exists"),
+    "out in no folder": (lambda: bp.infer(problem(), seed=0, out="nowhere/at/all.npz"), r"infer: out='nowhere/at/all.npz' must be a file in an existing folder; create the folder first"),
     "math in an equation": (lambda: problem(f=sensors(lambda u: math.sin(u))), r"use jax.numpy instead of numpy or math"),
     "if on an array": (lambda: problem(f=sensors(lambda u: u if u > 0 else -u)), r"jnp.where instead of if"),
     # figures
@@ -234,13 +234,13 @@ ASKED = {
     "NaN position": (lambda r: r.predict("u", {"x": [np.nan]}), r"are NaN"),
     "wrong function": (lambda r: r.predict(lambda q: q, {"x": X}), r"'q' is not known"),
     "wrong shape": (lambda r: r.predict(lambda u: u.sum(), {"x": X}), r"it must return one number"),
-    "varying noise": (lambda r: r.predict("u", {"x": X}, noise=True), r"have different noise; say which standard deviation"),
+    "varying noise": (lambda r: r.predict("u", {"x": X}, noise=True), r"have different noise; give the standard deviation"),
     "noise of nothing": (lambda r: r.predict("u_xx", {"x": X}, noise=True), r"no sensors measure it"),
-    "noise of other sensors": (lambda r: r.predict("u", {"x": X}, noise="g"), r"no sensors called 'g'; there are u, f"),
+    "noise of other sensors": (lambda r: r.predict("u", {"x": X}, noise="g"), r"no sensors called 'g'; known sensors: u, f"),
     "negative noise": (lambda r: r.predict("u", {"x": X}, noise=-0.1), r"noise must be positive"),
     "interval": (lambda r: r.predict("u", {"x": X}).interval(95), r"interval: p must lie between 0 and 1, such as 0.95, got 95"),
     "quantile": (lambda r: r.predict("u", {"x": X}).quantile(2), r"quantile: p must lie between 0 and 1"),
-    "draws of a field": (lambda r: r.draws("u"), r"'u' is neither an unknown nor an inferred noise \(there are: k\); use predict"),
+    "draws of a field": (lambda r: r.draws("u"), r"'u' is neither an unknown nor an inferred noise \(known: k\); use predict"),
     "summary": (lambda r: r.summary(95), r"summary: p must lie between 0 and 1"),
     "grid": (lambda r: r.problem.grid(y=3), r"grid: 'y' is not a coordinate"),
     "a folder": (lambda r: r.save("."), r"save: . is a folder"),
@@ -273,5 +273,5 @@ def test_integers_and_lists_are_numbers():
 @pytest.mark.parametrize("method", [bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2), bp.HMC(most_draws=200)])
 def test_a_density_that_is_never_finite_is_reported(method):
     given = problem(f=sensors(lambda u: jnp.log(-1.0 - u**2)))
-    with pytest.raises(bp.InputError, match=r"the log density is not finite anywhere the chains went"):
+    with pytest.raises(bp.InputError, match=r"the log density is not finite at any draw; check the equations"):
         bp.infer(given, method, seed=0, chains=1, progress=False)

@@ -186,8 +186,8 @@ def test_simulations_go_on_where_they_were_stopped(cores, tmp_path, monkeypatch,
     (tmp_path / "sbc" / "simulation-3.npz").write_bytes(b"PK")
     np.savez(tmp_path / "sbc" / "simulation-4.npz", truth=np.zeros(2))
     np.testing.assert_array_equal(sbc(PROBLEM, method, out=tmp_path / "sbc", **arguments).draws, expected.draws)
-    assert capsys.readouterr().err.count("it is simulated again") == 2
-    with pytest.raises(bp.InputError, match="holds another run"):
+    assert capsys.readouterr().err.count("the simulation is repeated") == 2
+    with pytest.raises(bp.InputError, match="holds a different run"):
         sbc(PROBLEM, bp.HMC(num_warmup=30, num_draws=41, num_leapfrog=4), out=tmp_path / "sbc", **arguments)
 
 

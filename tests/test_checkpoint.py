@@ -127,7 +127,7 @@ def test_a_damaged_block_is_said_and_made_again(tmp_path):
     same(run(problem, method, tmp_path, said), expected)
     assert len(said) == 1
     assert "damaged" in said[0]
-    assert "chain 1 is drawn again" in said[0]
+    assert "chain 1 is rerun" in said[0]
     block.unlink()
     same(run(problem, method, tmp_path, said), expected)
     assert "missing" in said[1]
@@ -147,7 +147,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(bp.InputError, match="the disk is full; what was written before is whole"):
+        with pytest.raises(bp.InputError, match="the disk is full; earlier files are intact"):
             run(problem, method, tmp_path)
     assert not list(tmp_path.rglob("*.part"))
     same(run(problem, method, tmp_path), expected)

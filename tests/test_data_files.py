@@ -84,7 +84,7 @@ def test_archives(tmp_path):
     with pytest.raises(bp.InputError, match=r"shape \(2, 2\)"):
         read_table(path)
     np.savez(path, x=np.array([{}], dtype=object))
-    with pytest.raises(bp.InputError, match="no NumPy archive of plain arrays"):
+    with pytest.raises(bp.InputError, match="not a NumPy archive of plain arrays"):
         read_table(path)
     np.savez(path, x=np.array([0.0, np.inf]))
     with pytest.raises(bp.InputError, match="row 2 is inf"):
@@ -106,7 +106,7 @@ def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_pa
     with pytest.raises(bp.InputError, match="more than 4,194,304 cells, which is the limit"):
         read_table(tmp_path / "wide.csv")
     np.savez_compressed(tmp_path / "large.npz", x=np.zeros(2**23))
-    with pytest.raises(bp.InputError, match="would unpack to 64 MiB, more than the 64 that are read; leave some out"):
+    with pytest.raises(bp.InputError, match="would unpack to 64 MiB, more than the limit of 64 MiB; leave some out"):
         read_table(tmp_path / "large.npz")
 
 

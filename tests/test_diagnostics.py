@@ -138,7 +138,7 @@ def test_solutions_are_told_apart_and_judged_alone():
     health = judge(functionals, stats)
     assert health.branches == ((0, 1, 3), (2,))
     assert health.verdict == "bad"
-    assert "1 of 4 chains hold another solution (chain 2): they differ most in " in str(health)
+    assert "1 of 4 chains found another solution (chain 2): they differ most in " in str(health)
     assert "mean log density -50 against " in str(health)
     assert "disagree" not in str(health)  # those on the same solution agree
 

@@ -168,7 +168,7 @@ def test_a_file_from_a_package_that_is_not_there_says_so(tmp_path, monkeypatch):
     result = bp.infer(problem(), outside.RandomWalk(num_draws=20, num_warmup=20), seed=0, chains=2, progress=False)
     path = result.save(tmp_path / "result.npz")
     monkeypatch.setattr(bp.Field.registry, "_by_class", {"MLP": bp.MLP})
-    with pytest.raises(bp.InputError, match="'Cosine' is not a field that is known here; import the package"):
+    with pytest.raises(bp.InputError, match="'Cosine' is not a known field; import the package"):
         bp.load(path)
 
 

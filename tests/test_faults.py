@@ -44,7 +44,7 @@ def test_out_of_memory_is_said_and_what_is_done_is_kept(error, whole, tmp_path, 
     blocks_of(20)
     with (
         before_each_block(failing_after(9, error)),
-        pytest.raises(bp.InputError, match=r"out of memory; .*the blocks that are done are kept"),
+        pytest.raises(bp.InputError, match=r"out of memory; .*finished blocks are stored"),
     ):
         infer(out=tmp_path / "run", cores=1)
     assert list((tmp_path / "run").rglob("0*.npz"))
@@ -125,7 +125,7 @@ def test_ctrl_c_after_the_last_draw_loses_none(in_folder, whole, tmp_path, monke
 def test_ctrl_c_while_a_run_is_saved_waits_for_it(out, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         interrupted_in(patch, bp.Result, "diagnose")
-        with pytest.raises(KeyboardInterrupt, match="the run had ended; it is saved in"):
+        with pytest.raises(KeyboardInterrupt, match="the run was already finished; it is saved in"):
             infer(out=tmp_path / out)
     np.testing.assert_array_equal(bp.load(tmp_path / out).z, whole.z)
 

@@ -77,19 +77,19 @@ def test_what_is_on_the_disk_is_what_is_in_memory(method, tmp_path):
 def test_another_run_is_refused(tmp_path):
     problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
     infer(problem, folder)
-    with pytest.raises(bp.InputError, match=r"holds another run \(its seed differ\); give another folder"):
+    with pytest.raises(bp.InputError, match=r"holds a different run \(its seed differ\); give another folder"):
         infer(problem, folder, seed=2)
     with pytest.raises(bp.InputError, match=r"its problem and method differ"):
         infer(make_problem(hidden=(5,)), folder, bp.HMC(num_warmup=40, num_draws=31, num_leapfrog=4))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
-    with pytest.raises(bp.InputError, match="is not the folder of a run; give a new one"):
+    with pytest.raises(bp.InputError, match="is not a run folder; give a new folder"):
         infer(problem, tmp_path / "other")
     (folder / "manifest.json").write_text("{")
     with pytest.raises(bp.InputError, match="the file is damaged"):
         infer(problem, folder)
     manifest.write_manifest(folder, {})
-    with pytest.raises(bp.InputError, match="is a run of the program; go on with `bpinn resume"):
+    with pytest.raises(bp.InputError, match="is a run of the command line; continue it with `bpinn resume"):
         infer(problem, folder)
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_result_is_made_again_from_its_blocks(name, damage, tmp_path, 
             bp.load(folder)
     np.testing.assert_array_equal(infer(problem, folder).z, expected)
     np.testing.assert_array_equal(bp.load(folder).z, expected)
-    told = "it is made again from the blocks of draws" in capsys.readouterr().err
+    told = "it is rebuilt from the blocks of draws" in capsys.readouterr().err
     assert told == ((damage, name) != (Path.unlink, "result.npz"))
 
 
@@ -160,7 +160,7 @@ def test_a_chain_that_makes_no_sense_is_refused_and_stays(damage, tmp_path):
     chain = folder / "stage-0" / "chain-1"
     damage(chain)
     before = sorted(chain.iterdir())
-    with pytest.raises(bp.InputError, match=r"chain-1: its .* remove the folder to have the chain drawn again"):
+    with pytest.raises(bp.InputError, match=r"chain-1: its .* remove the folder to rerun the chain"):
         infer(problem, folder)
     assert sorted(chain.iterdir()) == before
     shutil.rmtree(chain)
@@ -177,7 +177,7 @@ def test_a_block_that_does_not_say_what_it_has_is_drawn_again(tmp_path, capsys):
     rewritten(last_block(chain), lambda a: a.pop("follows"))
     np.savez(chain / "0x.npz", z=np.zeros(3))  # which is nobody's
     np.testing.assert_array_equal(infer(problem, folder).z, expected)
-    assert "chain 1 is drawn again from its start, which gives the same draws" in capsys.readouterr().err
+    assert "chain 1 is rerun from its start, which gives the same draws" in capsys.readouterr().err
 
 
 def test_what_says_nothing_of_a_file_does_not_cost_its_chain(tmp_path, monkeypatch):

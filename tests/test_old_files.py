@@ -74,7 +74,7 @@ def test_the_program_knows_the_equations_of_its_runs():
 def test_an_unfinished_run_goes_on(kind, old, copy, monkeypatch):
     folder, before = copy(f"{kind}-killed")
     if kind == "python":  # whose problem version 0.1 did not store
-        with pytest.raises(bp.InputError, match=r"unfinished, and was started by version 0\.1; call bp\.infer"):
+        with pytest.raises(bp.InputError, match=r"unfinished and was started by version 0\.1; call bp\.infer"):
             bp.load(folder)
     else:
         with pytest.warns(bp.BpinnWarning, match="is unfinished: 10 draws of each chain so far; call `bpinn resume"):

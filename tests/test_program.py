@@ -177,7 +177,7 @@ def test_a_damaged_result_is_made_again(ended, tmp_path, program):
     (folder / "draws.npy").write_bytes(draws)
     asked = program("report", folder)
     assert asked.returncode == 2
-    assert f"its checksum is wrong); call `bpinn resume {folder}`, which makes it again" in asked.stderr
+    assert f"its checksum is wrong); call `bpinn resume {folder}`, which rebuilds it" in asked.stderr
     (folder / "log.txt").unlink()
     (folder / "log.txt").mkdir()  # which cannot be written, and is no reason to stop
     assert program("resume", folder, "--no-report").returncode in (0, 3)
@@ -210,7 +210,7 @@ def test_a_folder_holds_what_was_run(ended, demo):
 
 def test_a_folder_is_used_once(ended, demo):
     run, _ = ended
-    with pytest.raises(bp.InputError, match="not empty; give another --out; go on with `bpinn resume"):
+    with pytest.raises(bp.InputError, match="not empty; give another --out, or resume it with `bpinn resume"):
         runs.start(demo / "problem.toml", run.folder)
 
 
@@ -299,5 +299,5 @@ def test_ctrl_c_and_resume(demo, tmp_path):
     finally:
         child.kill()
     assert child.returncode == 130, said
-    assert f"go on with: bpinn resume {folder}" in said
+    assert f"resume with: bpinn resume {folder}" in said
     assert "stopped early" in out

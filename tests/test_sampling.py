@@ -505,7 +505,7 @@ def test_lost_chains_begin_anew(hard_to_please):
     assert max(lines) == 3
     anew = np.flatnonzero(restarts[:, 0])
     named = ", ".join(str(i) for i in anew)
-    assert f"chains {named} began anew" in str(result.diagnose())
+    assert f"chains {named} restarted in warm-up" in str(result.diagnose())
     assert len({row.tobytes() for row in result.z[:, 0]}) == 4
     exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
     band = result.predict("u", {"x": [0.5]})
@@ -571,7 +571,7 @@ def test_a_lost_chain_whose_files_are_damaged_is_made_again(
         (file,) = (tmp_path / "run").glob(f"**/stage-0/chain-{anew}/{name}")
         file.unlink() if gone else file.write_bytes(file.read_bytes()[:100])
     taken_up = bp.infer(straight_line(), method, seed=0, chains=2, progress=False, out=tmp_path / "run")
-    assert (f"chain {anew} is drawn again" in capsys.readouterr().err) == (told and not gone)
+    assert (f"chain {anew} is rerun" in capsys.readouterr().err) == (told and not gone)
     np.testing.assert_array_equal(taken_up.z, expected.z)
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
 

@@ -61,7 +61,7 @@ def test_a_fit_cannot_say_that_there_is_no_other_solution(linear):
     result = bp.infer(linear.problem, bp.PINN(num_steps=50), seed=0, progress=False)
     (mode,) = result.modes()
     assert mode.probability is None
-    assert str(mode) == "100% of the draws, which says nothing of its probability"
+    assert str(mode) == "100% of the draws, which says nothing about its probability"
 
 
 def square(u, k):
@@ -98,14 +98,14 @@ def test_chains_on_two_solutions_say_so_and_leave_the_weighing_to_others(tmp_pat
     result = bp.infer(problem, bp.HMC(num_warmup=200, num_draws=300), seed=0, chains=12, progress=False)
     health = result.diagnose()
     assert health.verdict == "bad"
-    assert "of 12 chains hold another solution" in str(health)
+    assert "of 12 chains found another solution" in str(health)
     assert "they differ most in k" in str(health)
-    assert "bp.SMC(), which weighs them" in str(health)
+    assert "bp.SMC(), which estimates their probabilities" in str(health)
     modes = result.modes()
     assert len(modes) == 2
     assert all(mode.probability is None for mode in modes)
     assert sum(mode.result.z.shape[0] for mode in modes) == 12
-    assert "which says nothing of its probability" in str(modes[1])
+    assert "which says nothing about its probability" in str(modes[1])
     page = bp.report.write(result, tmp_path).read_text()
     assert "<h2>2 solutions</h2>" in page
     assert "solution 2, u: posterior mean" in page
@@ -116,7 +116,7 @@ def test_chains_on_two_solutions_say_so_and_leave_the_weighing_to_others(tmp_pat
 def test_a_likelihood_that_is_not_reached_is_no_posterior():
     result = bp.infer(TWO, bp.SMC(particles=50, most_steps=2), seed=0, progress=False)
     assert result.diagnose().verdict == "bad"
-    assert "of its strength only" in str(result.diagnose())
+    assert "the posterior was not reached: tempering ended at likelihood weight" in str(result.diagnose())
 
 
 def test_undefined_equations_leave_particles_out():
@@ -127,7 +127,7 @@ def test_undefined_equations_leave_particles_out():
     problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, sensors, {"k": dist.Normal(0.0, 1.0)})
     result = bp.infer(problem, bp.SMC(particles=300), seed=0, progress=False)
     assert result.draws("k").min() > 0
-    assert re.search(r"not defined \(NaN\) at [45]\d%", str(result.diagnose()))
+    assert re.search(r"undefined \(NaN\) at [45]\d%", str(result.diagnose()))
 
 
 def test_populations_do_not_depend_on_cores(tmp_path):

@@ -185,7 +185,7 @@ MISHAPS: dict[str, tuple[str, Callable, str | None]] = {
     "killed": ("killed (SIGKILL) at a random time", killed, None),
     "killed-again": ("killed four times in a row", killed_again_and_again, None),
     "stopped": ("Ctrl-C at a random time", stopped, "stopped"),
-    "stopped-at-once": ("Ctrl-C while it compiles or starts", stopped_at_once, "stopped before the first"),
+    "stopped-at-once": ("Ctrl-C while it compiles or starts", stopped_at_once, "before the first"),
     "out-of-memory": ("no more memory, from some time on", out_of_memory, "out of memory"),
     "backwards": ("a clock that goes backwards, and SIGKILL", backwards, None),
     "truncated": ("a file of the run cut short", truncated, "damaged"),

@@ -69,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`bpinn.plot` and `bpinn.report` when they are first asked for: importing matplotlib takes more than a second."""
+    """Import `bpinn.plot` and `bpinn.report` at first use: importing matplotlib takes more than a second."""
     if name in ("plot", "report"):
         return import_module(f"bpinn.{name}")
     raise AttributeError(f"module 'bpinn' has no attribute {name!r}")

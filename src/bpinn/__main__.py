@@ -1,4 +1,4 @@
-"""``python -m bpinn`` is the program."""
+"""``python -m bpinn`` runs the command line."""
 
 from bpinn.cli import main
 

@@ -1,7 +1,7 @@
-"""The program: bpinn new | check | run | resume | report | compare | reproduce | calibrate.
+"""The command line: bpinn new | check | run | resume | report | compare | reproduce | calibrate.
 
-Exit codes: 0 the run ended and its verdict is "good" or "usable with care"; 3 it ended and the verdict is "do not
-trust"; 2 the input is wrong; 130 it was stopped with Ctrl-C.
+Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 3 it finished and the verdict is "do not
+trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
 """
 
 import io
@@ -32,21 +32,21 @@ from bpinn.templates import TEMPLATES, write_template
 WRONG, DISTRUST, STOPPED = 2, 3, 130
 
 app = typer.Typer(
-    help="Differential equations from noisy data, with error bars that can be trusted.",
+    help="Solve differential equations from noisy data, with reliable error bars.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the file.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
-Outside = Annotated[bool, typer.Option("--allow-outside", help="Let the file name data outside of its folder.")]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Leave out the report.")]
-Cores = Annotated[int | None, typer.Option(help="How many cores to use; all unless given.", min=1)]
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Allow the file to use data outside its folder.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the report.")]
+Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by default.", min=1)]
 
 
 def main() -> None:
-    """Run the program; wrong input is one sentence, never a traceback."""
+    """Run the command line; invalid input gives one sentence, never a traceback."""
     try:
         app()
     except InputError as error:
@@ -71,17 +71,17 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
 ) -> None:
     pass
 
 
 @app.command()
 def new(
-    name: Annotated[Path, typer.Argument(help="The folder to make.")],
+    name: Annotated[Path, typer.Argument(help="The folder to create.")],
     template: Annotated[str, typer.Option(help=f"One of {', '.join(TEMPLATES)}.")] = "inverse-1d",
 ) -> None:
-    """Write a problem file with data to start from."""
+    """Create a folder with an example problem file and its data."""
     for path in write_template(template, name):
         print(path)
     print(f"Next: bpinn run {name / 'problem.toml'}")
@@ -94,7 +94,7 @@ def check(
     allow_outside: Outside = False,
     as_json: Json = False,
 ) -> None:
-    """Say what would be run: sensors, unknowns, parameters, and about how long it would take."""
+    """Check a problem file and show what would run: sensors, unknowns, parameters, and the approximate run time."""
     found = read_problem(file, changes or (), allow_outside=allow_outside)
     facts = _facts(found)
     if as_json:
@@ -132,7 +132,7 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
 
 
 def _gradient_microseconds(posterior: bp.Posterior, steps: int = 50) -> float:
-    """Of one gradient in a compiled loop."""
+    """Time of one gradient in a compiled loop."""
     gradient = jax.grad(posterior.log_density)
 
     @jax.jit
@@ -149,7 +149,7 @@ def _gradient_microseconds(posterior: bp.Posterior, steps: int = 50) -> float:
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="The problem file.")],
-    out: Annotated[Path | None, typer.Option(help="The folder of the run; run, run-2, ... beside the file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default: run, run-2, ... next to the file.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
     changes: Changes = None,
     cores: Cores = None,
@@ -158,7 +158,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a problem file. Ctrl-C keeps what is done; `bpinn resume` goes on."""
+    """Run a problem file. After Ctrl-C, `bpinn resume` continues the run."""
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     started = runs.start(file, out, said, allow_outside=allow_outside)
     if not (quiet or as_json):
@@ -168,23 +168,23 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    folder: Annotated[Path, typer.Argument(help="The run folder.")],
     cores: Cores = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped or killed; the draws are those of a run that never was."""
+    """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
     found = runs.open_run(folder)
     _go(found, cores, quiet, as_json, no_report)
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run that has ended.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run anew: report.html, with figures and tables beside it."""
+    """Write the report of a run again: report.html, with figures and tables next to it."""
     found = runs.open_run(folder)
     page = found.report(found.load(_warn))
     print(json.dumps({"report": str(page)}) if as_json else page)
@@ -199,7 +199,7 @@ def _go(started: runs.FileRun, cores: int | None, quiet: bool, as_json: bool, no
     has_report = started.is_done and started.page.exists()
     result = started.go(report, _warn, cores)
     if result.interrupted:
-        print(f"bpinn: stopped; go on with: bpinn resume {started.folder}", file=sys.stderr)
+        print(f"bpinn: stopped; resume with: bpinn resume {started.folder}", file=sys.stderr)
     elif not (no_report or has_report):
         started.report(result)
     _tell(result, started, as_json)
@@ -240,10 +240,10 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
     as_json: Json = False,
 ) -> None:
-    """Put the unknowns of several runs side by side."""
+    """Show the unknowns of several runs side by side."""
     found = [runs.open_run(folder) for folder in folders]
     rows = [_as_json(one.load(_warn), one) for one in found]
     if as_json:
@@ -266,18 +266,16 @@ def compare(
 
 @app.command()
 def reproduce(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments of the paper; all of them unless given.")
-    ] = None,
-    preset: Annotated[str, typer.Option(help="quick, or paper for the paper's own settings.")] = "quick",
-    seed: Annotated[int, typer.Option(help="Of the first data set.", min=0)] = 0,
-    seeds: Annotated[int, typer.Option(help="How many data sets.", min=1)] = 1,
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments of the paper; all of them by default.")] = None,
+    preset: Annotated[str, typer.Option(help="quick, or paper for the paper's settings.")] = "quick",
+    seed: Annotated[int, typer.Option(help="Seed of the first data set.", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="Number of data sets.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="The folder for results and figures.")] = Path("reproduction"),
-    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the evaluation of the paper anew. Ctrl-C keeps what is done; the same command goes on."""
-    from bpinn.paper import reproduction as package  # here, because importing matplotlib takes a second
+    """Reproduce the experiments of the paper. After Ctrl-C, the same command continues."""
+    from bpinn.paper import reproduction as package  # imported here because matplotlib takes a second to import
 
     if show:
         for name, experiment in package.EXPERIMENTS.items():
@@ -289,14 +287,14 @@ def reproduce(
 @app.command()
 def calibrate(
     file: Annotated[Path, typer.Argument(help="The problem file.")],
-    simulations: Annotated[int, typer.Option(help="How many data sets to simulate.", min=10)] = 200,
-    out: Annotated[Path | None, typer.Option(help="The folder; calibration beside the file unless given.")] = None,
+    simulations: Annotated[int, typer.Option(help="Number of data sets to simulate.", min=10)] = 200,
+    out: Annotated[Path | None, typer.Option(help="The folder; by default calibration next to the file.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
     changes: Changes = None,
     allow_outside: Outside = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate data like these from the prior, and see whether the error bars are right. Can be stopped and goes on."""
+    """Simulate such data from the prior and check whether the error bars are correct. Ctrl-C and rerun to resume."""
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     found = read_problem(file, said, allow_outside=allow_outside)
     folder = file.parent / "calibration" if out is None else out

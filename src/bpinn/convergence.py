@@ -1,6 +1,6 @@
-"""Have chains converged? R-hat and ESS on what the user reads, chains on different solutions, draws enough.
+"""Convergence: R-hat and ESS of the quantities of interest, chains on different solutions, sufficient draws.
 
-Weights of a network have symmetries, so their R-hat says nothing. What must agree between chains
+Weights of a network have symmetries, so their R-hat is meaningless. What must agree between chains
 are functionals: unknowns, noise, every field and equation at points across the domain, and the
 log density.
 """
@@ -16,19 +16,19 @@ from bpinn import rhat_ess
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
-# Equations hold derivatives, which move slowly, and are read as bands: a tenth of an sd is enough there.
+# Equations contain derivatives, which mix slowly. They are read as bands, for which a tenth of an sd is enough.
 GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
 GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
-# What a draw should be worth, in effective draws, when the length of trajectories is right: longer ones cost more than
-# they give, shorter ones wander. Of equations half is asked.
+# Target ESS per draw, at which the trajectory length is right: longer trajectories cost more than they gain, shorter
+# ones do a random walk. For equations half of it is required.
 WORTH, WORTH_EQUATION = 0.22, 0.11
-LARGE = 2**22  # numbers that are ranked at once
-DRIFT = 0.25  # of the distance between two chains, that neither may have moved if they are to be called two solutions
+LARGE = 2**22  # most numbers that are ranked at once
+DRIFT = 0.25  # two chains are on two solutions only if neither moved by more than this share of their distance
 
 
 @cache
 def statistics() -> Any:
-    """ArviZ's statistics of arrays, imported at the first use: it takes a second, in which a run can compile."""
+    """ArviZ's array statistics, imported at first use: the import takes a second, in which a run can compile."""
     from arviz_stats.base import array_stats
 
     return array_stats
@@ -36,14 +36,14 @@ def statistics() -> Any:
 
 @dataclass(frozen=True)
 class Convergence:
-    """R-hat (rank-normalised, the worse of split and folded) and ESS (the worse of bulk and tail)."""
+    """R-hat (rank-normalised, the larger of split and folded) and ESS (the smaller of bulk and tail)."""
 
     names: tuple[str, ...]
     rhat: np.ndarray
     ess: np.ndarray
 
     def only(self, chosen: np.ndarray) -> "Convergence":
-        """The same for some of the functionals."""
+        """The same for a subset of the functionals."""
         names = tuple(name for name, c in zip(self.names, chosen, strict=True) if c)
         return Convergence(names, self.rhat[chosen], self.ess[chosen])
 
@@ -54,17 +54,17 @@ class Convergence:
 
 
 def convergence(names: Sequence[str], draws: np.ndarray) -> Convergence:
-    """For draws of shape (chains, draws, functionals). A functional that never moves has R-hat infinity."""
+    """R-hat and ESS of draws, (chains, draws, functionals). A functional that never moves has infinite R-hat."""
     rhat, ess = rhat_of(draws), ess_of(draws)
     return Convergence(tuple(names), rhat, ess)
 
 
 def rhat_of(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised R-hat along (chains, draws, ...); infinite where chains are frozen."""
+    """Rank-normalised R-hat over (chains, draws, ...); infinite where chains are stuck."""
     draws = np.asarray(draws, float)
     if draws.shape[1] < (4 if draws.shape[0] > 1 else 8):
         return np.full(draws.shape[2:], np.inf)
-    if draws.shape[0] == 1:  # one chain is compared with itself, first half with second
+    if draws.shape[0] == 1:  # for a single chain, compare the first half with the second
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
     rhat = _where_finite(rhat_ess.rhat, draws)
@@ -72,7 +72,7 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
 
 
 def ess_of(draws: np.ndarray) -> np.ndarray:
-    """Effective draws for means and tails, the smaller; zero where chains are frozen."""
+    """Effective sample size, the smaller of bulk and tail; zero where chains are stuck."""
     draws = np.asarray(draws, float)
     if draws.shape[1] < 4:
         return np.zeros(draws.shape[2:])
@@ -82,7 +82,7 @@ def ess_of(draws: np.ndarray) -> np.ndarray:
 
 
 def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarray) -> np.ndarray:
-    """A statistic of each quantity that has no NaN or infinite draws; NaN of others."""
+    """A statistic of each quantity whose draws are all finite; NaN for the others."""
     flat = draws.reshape(*draws.shape[:2], -1)
     finite = np.all(np.isfinite(flat), axis=(0, 1))
     found = np.full(flat.shape[2], np.nan)
@@ -95,10 +95,10 @@ def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarr
 
 
 def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Chains that are on the same solution, in groups, the largest first.
+    """Groups of chains that are on the same solution, the largest first.
 
-    Two chains are on different ones if some field or unknown has no value that both have visited, and neither chain is
-    on its way to the other. Chains that each overlap with a third are on the same one.
+    Two chains are on different solutions if the ranges of some field value or unknown do not overlap, and neither chain
+    is moving towards the other. Chains that each overlap with a third are on the same solution.
     """
     draws = np.asarray(functionals, float)[..., ~equations]
     chains, half = draws.shape[0], draws.shape[1] // 2
@@ -117,10 +117,11 @@ def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int,
 
 
 def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
-    """Whether a run of Markov chains is good, so that more draws are not needed.
+    """Whether a run of Markov chains is good, so that no more draws are needed.
 
-    Where chains are on different solutions, those on the same one must agree. One that is alone is not waited for, or
-    if all are, they need only have settled: no number of draws makes such a run good.
+    If chains are on different solutions, those on the same solution must agree. A chain that is alone on its solution
+    is ignored; if all are alone, each needs to meet only the weaker limits, because no number of draws makes such a run
+    good.
     """
     if not np.all(np.isfinite(functionals)):
         return False
@@ -142,10 +143,10 @@ def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
 
 
 def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
-    """How many times more than it is a draw should be worth; below one, if it is worth more than is needed.
+    """Target ESS per draw over the actual one, of the worst functional; below one if draws are better than needed.
 
-    Chains that disagree lower what a draw is worth, but not those on different solutions, between which longer
-    trajectories would not take them.
+    Chains that disagree lower the ESS, except chains on different solutions: longer trajectories would not take them
+    from one to the other.
     """
     draws = np.asarray(functionals, float)
     moving = np.ptp(draws, axis=(0, 1)) > 0

@@ -1,4 +1,4 @@
-"""Is a run to be trusted? A verdict in words, with reasons and advice: on chains, populations of particles, fits."""
+"""Can a run be trusted? A verdict with reasons and advice, for chains, populations of particles, and fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,18 +23,18 @@ from bpinn.convergence import (
 )
 from bpinn.run_output import RunOutput, SamplerStats
 
-GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are to be expected: steps are drawn up to what is just stable
+GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are expected: step sizes go up to the limit of stability
 
 
 @dataclass
 class Diagnosis:
-    """The health of a run: a verdict, its reasons, and what to try.
+    """The health of a run: a verdict, the reasons for it, and what to try.
 
     ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;
-    ``branches`` has the chains that are on the same solution, in groups, where they are on more than one;
+    ``branches`` groups the chains that are on the same solution, if there is more than one solution;
     ``khat`` is the Pareto shape of an approximation's importance weights: below 0.7 it is close to the posterior.
-    ``check`` compares the readings with what the posterior expects of them (see `bpinn.predictive`); ``noted`` has what
-    came of it, as verdict, reason and advice.
+    ``check`` compares the readings with the posterior's predictions (see `bpinn.predictive`); ``noted`` holds the
+    findings about readings, each as verdict, reason and advice.
     """
 
     verdict: str
@@ -56,7 +56,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def note(self, verdict: str, reason: str, advice: str | None = None) -> None:
-        """Worsen it for something that has to do with the readings rather than the draws."""
+        """Worsen the verdict for a finding about the readings rather than the draws."""
         self.noted.append((verdict, reason, advice))
         self.worsen(verdict, reason, advice)
 
@@ -98,7 +98,7 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
         health.reasons.append(agree + divergences)
     anew = [] if stats.restarts is None else [i for i, row in enumerate(stats.restarts) if np.any(row)]
     if anew:
-        health.reasons.append(f"{_chains(anew)} began anew in warm-up, having come to where nothing fits")
+        health.reasons.append(f"{_chains(anew)} restarted in warm-up after reaching a region where nothing fits")
     return health
 
 
@@ -133,16 +133,17 @@ def _tell_branches(
         densities = " against ".join(f"{log_density[list(g)].mean():.0f}" for g in (group, groups[0]))
         health.worsen(
             "bad",
-            f"{len(group)} of {total} chains hold another solution ({_chains(group)}): they differ most in {where}; "
-            f"mean log density {densities}; how probable each is, chains cannot say",
-            "bp.SMC(), which weighs them; result.modes(), for each alone; or sensors that tell them apart",
+            f"{len(group)} of {total} chains found another solution ({_chains(group)}): they differ most in {where}; "
+            f"mean log density {densities}; chains cannot tell how probable each is",
+            "bp.SMC(), which estimates their probabilities; result.modes(), for each solution separately; or sensors "
+            "that distinguish them",
         )
 
 
 def difference(names: Sequence[str], one: np.ndarray, other: np.ndarray, equations: np.ndarray) -> str:
-    """Where two groups of draws, (..., draws, functionals), differ most, in words: 'u at x=0.5 (1.2 against -0.3)'.
+    """Where two groups of draws, (..., draws, functionals), differ most, such as 'u at x=0.5 (1.2 against -0.3)'.
 
-    A field's values at all its points have one scale, so that it is where the field differs most.
+    All points of a field share one scale, so that the point is the one where the field differs most.
     """
     means = [np.asarray(part, float).reshape(-1, len(names)).mean(axis=0) for part in (one, other)]
     apart = np.abs(means[0] - means[1])
@@ -160,18 +161,22 @@ def _judge_convergence(
     name, rhat, ess = found.worst()
     poorest = found.names[int(np.argmin(found.ess))]
     if rhat > rhats[1]:
-        health.worsen("bad", f"chains disagree{where}: R-hat of {name} is {rhat:.2f} (wanted below {rhats[0]})", MORE)
+        health.worsen(
+            "bad", f"chains disagree{where}: R-hat of {name} is {rhat:.2f} (should be below {rhats[0]})", MORE
+        )
     elif rhat > rhats[0]:
-        reason = f"chains nearly agree{where}: R-hat of {name} is {rhat:.3f} (wanted below {rhats[0]})"
+        reason = f"chains nearly agree{where}: R-hat of {name} is {rhat:.3f} (should be below {rhats[0]})"
         health.worsen("care", reason, MORE)
     if ess < esses[1]:
-        health.worsen("bad", f"only {ess:.0f} effective draws{where} of {poorest} (wanted {esses[0]})", MORE)
+        health.worsen(
+            "bad", f"only {ess:.0f} effective draws{where} of {poorest} (should be at least {esses[0]})", MORE
+        )
     elif ess < esses[0]:
-        health.worsen("care", f"{ess:.0f} effective draws{where} of {poorest} (wanted {esses[0]})", MORE)
+        health.worsen("care", f"{ess:.0f} effective draws{where} of {poorest} (should be at least {esses[0]})", MORE)
 
 
 def _judge_sampler(health: Diagnosis, stats: SamplerStats) -> None:
-    """What the sampler says of itself, as far as it says anything."""
+    """Judge the sampler's own statistics, as far as it records any."""
     if stats.acceptance is not None:
         acceptance = stats.acceptance.mean(axis=1)
         chain = int(np.argmin(acceptance))
@@ -195,13 +200,13 @@ def _judge_sampler(health: Diagnosis, stats: SamplerStats) -> None:
 # --- populations of particles ---
 
 POPULATION_RHAT, POPULATION_BAD_RHAT = 1.05, 1.3  # between populations
-EVIDENCE_SPREAD, EVIDENCE_BAD_SPREAD = 0.5, 2.0  # sd of log evidences: by so much are probabilities of solutions off
+EVIDENCE_SPREAD, EVIDENCE_BAD_SPREAD = 0.5, 2.0  # sd of log evidences, the log error of the solutions' probabilities
 FEWEST_ANCESTORS = 5
 LARGER = "more particles, or more moves of each (num_moves)"
 
 
 def diagnose_particles(run: RunOutput) -> Diagnosis:
-    """Judge populations of sequential Monte Carlo, (populations, particles, ...), by how they agree."""
+    """Judge populations of sequential Monte Carlo, (populations, particles, ...), by their agreement."""
     functionals, stats = run.functionals, run.stats
     assert stats.ancestor is not None
     assert stats.log_evidence is not None
@@ -211,20 +216,21 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
     reached = np.nanmax(run.history["weight"], axis=1)
     if np.any(reached < 1.0):
         health.worsen(
-            "bad", f"the likelihood came to {reached.min():.2g} of its strength only: the posterior is not reached",
+            "bad",
+            f"the posterior was not reached: tempering ended at likelihood weight {reached.min():.2g} (should be 1)",
             "more steps (most_steps), or a lower share",
         )  # fmt: skip
     if populations == 1:
-        health.worsen("care", "a single population cannot show how far its probabilities are off", "chains=4")
+        health.worsen("care", "a single population cannot show the error of its probabilities", "chains=4")
         return health
     ancestors = min(len(np.unique(row)) for row in stats.ancestor)
     if ancestors < FEWEST_ANCESTORS:
-        health.worsen("care", f"all particles of a population stem from {ancestors} of the prior's draws", LARGER)
+        health.worsen("care", f"all particles of a population descend from {ancestors} prior draws", LARGER)
     evidence = stats.log_evidence[:, 0].astype(float)
     spread = float(np.std(evidence, ddof=1))
     if spread > EVIDENCE_SPREAD:
         verdict = "bad" if spread > EVIDENCE_BAD_SPREAD else "care"
-        health.worsen(verdict, f"populations disagree about the evidence: its log has an sd of {spread:.1f}", LARGER)
+        health.worsen(verdict, f"populations disagree on the evidence: its log has an sd of {spread:.1f}", LARGER)
     if np.all(np.isfinite(functionals)):
         read = ~run.is_equation
         rhat = rhat_of(functionals[..., read])
@@ -241,18 +247,18 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
 # --- fits: approximations with a density, networks with dropout, single solutions ---
 
 GOOD_KHAT, CARE_KHAT = 0.7, 1.0
-EFFICIENT = 0.9  # share of draws that are effective after weighting, above which the weights' tail is rounding error
+EFFICIENT = 0.9  # above this share of effective draws after weighting, the tail of the weights is rounding error
 FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
-STILL_MOVING = 1.0  # in the evidence lower bound, over the last tenth of the steps
+STILL_MOVING = 1.0  # increase of the evidence lower bound over the last tenth of the steps
 FOLDED = 0.01  # share of draws
-FEWEST_DRAWS = 25  # from which a tail can be judged
-FEW_USED = 0.5  # share of steps with a finite gradient, below which a fit is suspect
+FEWEST_DRAWS = 25  # needed to judge a tail
+FEW_USED = 0.5  # share of steps with a finite gradient below which a fit is suspect
 STEPS = "more steps (num_steps)"
-RICHER = "HMC, whose draws are of the posterior itself, or a richer family (full-rank, or a flow)"
+RICHER = "HMC, which draws from the posterior itself, or a richer family (full-rank, or a flow)"
 
 
 def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
-    """Pareto k-hat of importance weights, and the share of the draws that are effective when weighted with them."""
+    """Pareto k-hat of importance weights, and the share of draws that are effective after weighting."""
     flat = np.ravel(log_weights).astype(float)
     if len(flat) < FEWEST_DRAWS or not np.all(np.isfinite(flat)):
         return np.inf, 0.0
@@ -262,14 +268,14 @@ def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
     share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
     try:
         with np.errstate(invalid="raise", divide="raise"):
-            khat = float(statistics().psislw(-flat)[1])  # it takes the negative, as of likelihoods left out
+            khat = float(statistics().psislw(-flat)[1])  # psislw negates its argument, for leave-one-out likelihoods
     except FloatingPointError:  # the tail underflows: one draw has all the weight
         khat = np.inf
     return khat if np.isfinite(khat) else np.inf, share
 
 
 def diagnose_fit(run: RunOutput) -> Diagnosis:
-    """Judge what was fitted by how its training went and how fits from different starts agree."""
+    """Judge a fit by its training, and by the agreement of fits from different starts."""
     health = Diagnosis("good", [], [])
     _judge_finite(health, run.functionals)
     _judge_starts(health, run.names, run.functionals)
@@ -323,11 +329,13 @@ def _judge_settled(health: Diagnosis, elbo: np.ndarray) -> None:
         error = np.sqrt((before.var() + after.var()) / tenth)
         gained = after.mean() - before.mean()
         if gained > max(STILL_MOVING, 4 * error):
-            health.worsen("care", f"fit {i} was not finished: its ELBO rose by {gained:.1f} in the last tenth", STEPS)
+            health.worsen(
+                "care", f"fit {i} has not converged: its ELBO rose by {gained:.1f} in the last tenth of steps", STEPS
+            )
 
 
 def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
-    """Importance weights posterior / approximation tell how far the one is from the other (Yao et al. 2018)."""
+    """Importance weights posterior / approximation show how far the approximation is off (Yao et al. 2018)."""
     folded = 0.0 if stats.folded is None else float(np.mean(stats.folded))
     if folded > 0:
         verdict = "bad" if folded > FOLDED else "care"
@@ -336,18 +344,18 @@ def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
     log_weights = stats.log_density - stats.log_q
     fits, draws = log_weights.shape
     if draws < FEWEST_DRAWS:
-        health.worsen("care", f"{draws} draws are too few to judge the approximation by", "more draws (num_draws)")
+        health.worsen("care", f"{draws} draws are too few to judge the approximation", "more draws (num_draws)")
         return
     judged = [khat_of(row) for row in log_weights]
     health.khat = max(khat for khat, _ in judged)
     far = {i: khat for i, (khat, share) in enumerate(judged) if share <= EFFICIENT and khat > GOOD_KHAT}
     for i, khat in far.items():
         which = "the approximation" if fits == 1 else f"fit {i}"
-        reason = f"{which} is not the posterior: Pareto k-hat {khat:.2f} (wanted below {GOOD_KHAT})"
+        reason = f"{which} is far from the posterior: Pareto k-hat {khat:.2f} (should be below {GOOD_KHAT})"
         health.worsen("care" if khat <= CARE_KHAT else "bad", reason, RICHER)
     if not far:
         share = min(share for _, share in judged)
         health.reasons.append(
-            f"the approximation is near the posterior (Pareto k-hat {health.khat:.2f}; at least {share:.0%} of its "
+            f"the approximation is close to the posterior (Pareto k-hat {health.khat:.2f}; at least {share:.0%} of its "
             "draws are effective)"
         )

@@ -1,4 +1,4 @@
-"""`infer`: the front door."""
+"""`infer`, the main entry point."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -43,19 +43,19 @@ def infer(
     """Draw from the posterior of a problem.
 
     Arguments:
-        problem: what is known.
-        method: how to estimate the posterior; `HMC` unless given.
+        problem: the domain, fields, unknowns and sensors.
+        method: how to estimate the posterior; `HMC` by default.
         seed: a whole number; the same seed gives the same draws, on any number of cores.
-        chains: number of independent chains; the method's own unless given.
-        progress: show progress on the terminal, or a function that is told of it.
-        out: where to keep it: a file (``"result.npz"``), to which the result is saved when the run ends or is
-            stopped; or a folder (``"run"``), to which every block of draws goes. The same call with the same folder
-            goes on where a run was stopped or killed, with the draws of a run that never was, and returns the result
-            of one that has ended; `bpinn.load` reads it.
-        cores: how many cores to use; all unless given.
+        chains: number of independent chains; by default the method's own.
+        progress: True shows progress on the terminal; a function is called with it between blocks.
+        out: where to store the run: a file (``"result.npz"``), to which the result is saved when the run ends or is
+            stopped; or a folder (``"run"``), to which every block of draws is written. The same call with the same
+            folder resumes a run that was stopped or killed, and the draws are identical to those of an uninterrupted
+            run; for a finished run it returns the result. `bpinn.load` reads both.
+        cores: number of cores to use; all by default.
 
-    Ctrl-C stops a run and returns the draws that are done; a fit is stopped where it is, and draws are made of it.
-    Before there is a draw or a fit, while chains warm up or a start is looked for, there is nothing to keep.
+    Ctrl-C stops a run and returns the draws so far; a fit is stopped where it is, and draws are made from it. During
+    warm-up, or while a starting point is being found, there is nothing to return, and `KeyboardInterrupt` is raised.
 
     Example:
         ``result = bp.infer(problem, bp.HMC(), seed=0)``
@@ -66,16 +66,16 @@ def infer(
     chains = method.chains if chains is None else int(chains)
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
     if out is not None and folder is None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
-        raise InputError(f"infer: out={str(out)!r} must be a file in a folder that exists; make the folder first")
+        raise InputError(f"infer: out={str(out)!r} must be a file in an existing folder; create the folder first")
     with _stopping(folder is not None):
         method.check(problem)
         size = memory_of(method, Posterior(problem).model, chains)
         if folder is not None:
             claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
         interrupts.raise_if_noted()
-    if size > GIB and folder is None:  # in a folder they stay on the disk
+    if size > GIB and folder is None:  # with a folder they stay on disk
         print(
-            f"infer: the draws will take {size / GIB:.1f} GiB of memory; {method.fewer} hold fewer",
+            f"infer: the draws will take {size / GIB:.1f} GiB of memory; use {method.fewer} to store fewer draws",
             file=sys.stderr,
         )
     report: Callable[[engine.Progress], None] = lambda _: None  # noqa: E731
@@ -84,7 +84,7 @@ def infer(
     elif callable(progress):
         report = progress
     settings: dict[str, Any] = {"seed": int(seed), "chains": chains, "cores": cores, "report": report}
-    with interrupts.listening():  # after the last draw it waits until all is saved
+    with interrupts.listening():  # after the last draw, Ctrl-C waits until everything is saved
         if folder is not None:
             result = _in_folder(folder, problem, method, settings)
         else:
@@ -93,13 +93,13 @@ def infer(
                 result.save(out)
         if interrupts.was_noted() and not result.interrupted:
             if out is not None:
-                raise KeyboardInterrupt(f"the run had ended; it is saved in {out}")
+                raise KeyboardInterrupt(f"the run was already finished; it is saved in {out}")
             result.interrupted = True
     return result
 
 
 def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
-    """Go on with the run in a folder, or start it."""
+    """Start a run in a folder, or resume it."""
     with only_one(folder):
 
         def warn(message: str) -> None:
@@ -107,7 +107,7 @@ def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[st
 
         result = finished(folder, {}, warn)
         if result is not None:
-            result.problem = problem  # whose equations can be evaluated
+            result.problem = problem  # its equations can be evaluated
             return result
         result = draw(problem, method, **settings, checkpoint=Checkpoint(folder, warn))
         if not result.interrupted:
@@ -117,12 +117,12 @@ def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[st
 
 @contextmanager
 def _stopping(in_folder: bool) -> Iterator[None]:
-    """Ctrl-C before anything is done, in words."""
+    """Give a message to a Ctrl-C that comes before the first step."""
     with interrupts.listening():
         try:
             yield
         except KeyboardInterrupt as stop:
-            kept = "what is in the folder stays there" if in_folder else "nothing to keep"
+            kept = "files in the folder are kept" if in_folder else "nothing to keep"
             raise KeyboardInterrupt(str(stop) or f"stopped before the first step; {kept}") from None
 
 
@@ -136,7 +136,7 @@ def draw(
     report: Callable[[engine.Progress], None],
     checkpoint: Checkpoint | None = None,
 ) -> Result:
-    """`infer` for arguments that have been checked, with the blocks on disk if there is a checkpoint."""
+    """`infer` for validated arguments; with a checkpoint, blocks are written to disk."""
     chains = method.chains if chains is None else chains
     settings: dict[str, Any] = {"seed": seed, "chains": chains, "cores": cores, "report": report}
     try:
@@ -147,9 +147,10 @@ def draw(
     except (MemoryError, JaxRuntimeError) as error:
         if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
-        kept = "the blocks that are done are kept" if checkpoint else "with out='folder' draws stay on the disk"
+        kept = "finished blocks are stored" if checkpoint else "with out='folder' draws stay on disk"
         raise InputError(
-            f"infer: out of memory; {method.fewer} need less of it, and so do fewer cores at once ({kept})"
+            f"infer: out of memory; use {method.fewer} to store fewer draws, or cores= to run fewer chains at once "
+            f"({kept})"
         ) from None
     _check_start(draws)
     return Result(
@@ -167,7 +168,7 @@ def draw(
 
 
 def memory_of(method: Method, model: Model, chains: int) -> int:
-    """Bytes that the kept draws will take."""
+    """Bytes that the stored draws will take."""
     last = method.stages()[-1]
     draws = last.num_steps - last.num_warmup
     kept = draws if method.kept is None else min(draws, method.kept)
@@ -175,10 +176,10 @@ def memory_of(method: Method, model: Model, chains: int) -> int:
 
 
 def _check_start(draws: engine.Draws) -> None:
-    """A run whose every draw is non-finite has nothing to say."""
+    """Fail if every draw is non-finite."""
     if not np.any(np.isfinite(draws.stats["log_density"])):
         raise InputError(
-            "infer: the log density is not finite anywhere the chains went; check the equations for "
+            "infer: the log density is not finite at any draw; check the equations for "
             "division by zero, logarithms or roots of negative numbers"
         )
 

@@ -1,17 +1,17 @@
-"""Which draws belong together: groups of them with nothing in between, one for each solution of the equations."""
+"""Groups of draws separated by gaps, one for each solution of the equations."""
 
 import numpy as np
 
-FEWEST, LEAST_SHARE = 20, 0.01  # draws in a group
-WIDE = 1.0  # a gap, in standard deviations of the wider of the two groups beside it
-DIRECTIONS = 3  # principal ones in which gaps are looked for, beside the quantities themselves
+FEWEST, LEAST_SHARE = 20, 0.01  # smallest number and share of draws in a group
+WIDE = 1.0  # smallest gap, in standard deviations of the wider of the two adjacent groups
+DIRECTIONS = 3  # principal directions searched for gaps, in addition to the quantities themselves
 
 
 def groups_of(draws: np.ndarray) -> np.ndarray:
-    """The number of each draw's group, the largest group being 0; ``draws`` is (draws, quantities).
+    """The group index of each draw, with 0 for the largest group; ``draws`` is (draws, quantities).
 
-    Two groups are apart if some quantity, or a main direction of all of them together, takes no value in an interval
-    between them that is wider than either group's standard deviation.
+    Two groups are separate if some quantity, or a principal direction of all quantities, has a gap between them that is
+    wider than the standard deviation of either group.
     """
     draws = np.asarray(draws, float)
     labels = np.zeros(len(draws), int)
@@ -55,7 +55,7 @@ def _cut(draws: np.ndarray, fewest: int) -> np.ndarray | None:
 
 
 def _spreads(ordered: np.ndarray) -> np.ndarray:
-    """Standard deviations of the first one, two, ... of each column."""
+    """Standard deviations of the first one, two, ... values of each column."""
     counts = np.arange(1, len(ordered) + 1)[:, None]
     shifted = ordered - ordered[0]
     means = np.cumsum(shifted, axis=0) / counts

@@ -1,7 +1,7 @@
-"""Do the readings fit the model? Each reading against what the posterior expects of it.
+"""Posterior predictive checks: do the readings fit the model?
 
-A model that cannot explain its data still has a posterior, as smooth and narrow as any. What shows it are the
-readings: how far each lies from what the others lead one to expect, and how far they scatter altogether.
+A model that cannot explain its data still has a posterior, as smooth and narrow as any. The readings reveal it: how far
+each one lies from its prediction given the others, and how much they scatter in total.
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ from bpinn.result import Result
 
 MOST_DRAWS = 1000
 AT_ONCE = 25  # draws whose readings are computed together
-FAMILY = 0.05  # probability that any reading at all is called surprising where all is well
+FAMILY = 0.05  # probability that any reading is called surprising although the model is correct
 SCATTER_LOW, SCATTER_HIGH = 0.005, 0.995
-FARTHEST = 30.0  # standard deviations beyond which a probability cannot be told from zero
-# For a verdict on the whole run less may be alarming where all is well.
+FARTHEST = 30.0  # standard deviations beyond which a probability is numerically zero
+# The verdict on the whole run uses stricter limits, to give fewer false alarms.
 HEALTH_FAMILY, HEALTH_SCATTER, HOPELESS_SCATTER = 0.005, 0.001, 1e-6
 
 
 @dataclass(frozen=True)
 class SensorFit:
-    """How the readings of one group of sensors fit.
+    """How well the readings of one group of sensors fit.
 
-    ``mean`` and ``sd`` are of what a new reading in the same place would be; ``p`` is the probability of a
-    reading as far off as this one, given all others (by Pareto-smoothed importance sampling); ``scatter``
-    that of readings that scatter more than these about the model, altogether: near zero they scatter too much for the
+    ``mean`` and ``sd`` are those of a new reading at the same point, and ``p`` is the probability of a reading at least
+    as far off as this one, all given the other readings (by Pareto-smoothed importance sampling). ``scatter`` is the
+    probability that readings scatter more around the model than these do: near zero they scatter too much for the
     stated noise, near one too little.
     """
 
@@ -52,16 +52,16 @@ class SensorFit:
 
     @property
     def score(self) -> np.ndarray:
-        """How many standard deviations each reading lies above what is expected of it, by its probability."""
+        """How many standard deviations each reading lies above its prediction, computed from ``p``."""
         return np.sign(self.values - self.mean) * -ndtri(np.maximum(self.p, 1e-300) / 2)
 
     def place(self, i: int, equals: str = "=") -> str:
-        """Where a reading was taken: 'x=0.5, t=1'."""
+        """Where a reading was taken, such as 'x=0.5, t=1'."""
         return ", ".join(f"{c}{equals}{a[i]:.4g}" for c, a in self.at.items())
 
     @property
     def farthest(self) -> float:
-        """The largest score, whatever its sign."""
+        """The largest absolute score."""
         return float(np.max(np.abs(self.score)))
 
     @property
@@ -75,15 +75,15 @@ class SensorFit:
 
 @dataclass(frozen=True)
 class Check:
-    """Of all sensors; prints as a table, and says which readings are surprising."""
+    """The fit of all sensors; prints as a table, with the surprising readings."""
 
     groups: tuple[SensorFit, ...]
 
     @property
     def surprising(self) -> list[tuple[str, int]]:
-        """Readings too far off for chance, as (name of sensors, number of the reading), the farthest first.
+        """Readings too far off for chance, as (name of sensors, index of the reading), the farthest first.
 
-        The probability that there is any where all is well is one in twenty, however many readings there are.
+        If the model is correct, the probability of any such reading is one in twenty, however many readings there are.
         """
         return self._rarer(FAMILY)
 
@@ -94,8 +94,8 @@ class Check:
 
     @property
     def fits(self) -> bool:
-        """Whether nothing speaks against the model. Readings that scatter less than their noise do not: where exact
-        physics or conditions are stated with a tolerance, they have no noise at all."""
+        """Whether nothing contradicts the model. Readings that scatter less than their noise do not contradict it:
+        exact physics or conditions stated with a tolerance have no noise at all."""
         return not self.surprising and all(group.scatter >= SCATTER_LOW for group in self.groups)
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class Check:
 
 
 def check(result: Result) -> Check:
-    """Compare every reading with what the posterior expects of it.
+    """Compare every reading with its posterior prediction.
 
     Example:
         ``print(bp.predictive.check(result))``
@@ -127,12 +127,12 @@ def check(result: Result) -> Check:
     if not isinstance(result, Result):
         raise InputError(f"predictive.check: expected a result of bp.infer, got {type(result).__name__}")
     if not result.method.has_spread:
-        raise InputError("predictive.check: a single solution has no posterior to compare readings with")
+        raise InputError("predictive.check: a single solution has no posterior to compare readings with; use bp.HMC()")
     result = result.thinned(MOST_DRAWS)
     return _compared(result, _expected(result, result.z))
 
 
-# These run once: compiling them quickly counts for more than running them quickly.
+# These run once, so compile time matters more than run time.
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
@@ -147,7 +147,7 @@ def _predicted(model: Model, z: Array, data: Any) -> list[Array]:
 
 
 def _expected(result: Result, z: np.ndarray) -> list[np.ndarray]:
-    """What readings would be without noise, (draws, readings) for each group of sensors."""
+    """Noise-free predictions of the readings, (draws, readings) for each group of sensors."""
     posterior = result.posterior
     flat = z.reshape(-1, z.shape[-1])
     return [np.asarray(values, float) for values in _predicted(posterior.model, flat, posterior.data)]
@@ -165,7 +165,7 @@ def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> Se
     elif readings.noise is not None:
         scale = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
     law, values = readings.likelihood, np.broadcast_to(readings.values, expected.shape)
-    with np.errstate(all="ignore"):  # a draw with a prediction that the likelihood does not allow has no weight
+    with np.errstate(all="ignore"):  # a draw whose prediction the likelihood does not allow has zero weight
         # As normal scores, so that their squares are chi-squared under any likelihood.
         scores = law.normal_score(values, expected, scale, np.random.default_rng(0))
         scatter = chdtrc(expected.shape[1], np.sum(np.clip(scores, -FARTHEST, FARTHEST) ** 2, axis=1)).mean()
@@ -183,7 +183,7 @@ def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> Se
 
 
 def _without_itself(log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the draws, for each reading, under which they are of the posterior without it; and their k-hat."""
+    """Leave-one-out importance weights of the draws for each reading, and their k-hat."""
     draws, count = log_likelihood.shape
     weights, khat = np.full((draws, count), 1.0 / draws), np.full(count, np.inf)
     for i in range(count):
@@ -201,18 +201,18 @@ def _without_itself(log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return weights, khat
 
 
-# --- what it says of the health of a run ---
+# --- findings for the health of a run ---
 
 UNDEFINED = 0.01  # share of the prior's draws
-AS_WIDE, WIDE, TIED = 0.9, 0.5, 0.95  # of an unknown's prior, in spread; and a correlation
-NOISE_ADVICE = "check the equations and their units; or let the noise be inferred, with a prior for it"
+AS_WIDE, WIDE, TIED = 0.9, 0.5, 0.95  # spread of an unknown relative to its prior (two limits); and a correlation
+NOISE_ADVICE = "check the equations and their units; or let the noise be inferred, by giving it a prior"
 
 
 def judge(result: Result, health: Diagnosis) -> None:
-    """Add to a diagnosis whether the readings fit, whether they say anything of the unknowns, and whether the
-    equations are defined where the prior is. Of a result from a file without its equations what was found before."""
+    """Add to a diagnosis whether the readings fit, whether they inform the unknowns, and whether the equations are
+    defined under the prior. For a result from a file without its equations, add the findings stored in the file."""
     fewer = result.thinned(MOST_DRAWS)
-    far = health.khat is not None and health.verdict == "bad"  # readings then say nothing of the model
+    far = health.khat is not None and health.verdict == "bad"  # readings then say nothing about the model
     if far or not np.all(np.isfinite(fewer.z)):
         return
     if any(isinstance(r.equation.function, StoredFunction) for r in result.problem.readings):
@@ -220,7 +220,7 @@ def judge(result: Result, health: Diagnosis) -> None:
             health.note(*told)
         return
     if result.problem.readings:
-        count = fewer.z.shape[0] * fewer.z.shape[1]  # as many as of the posterior, so that one program serves both
+        count = fewer.z.shape[0] * fewer.z.shape[1]  # the same as for the posterior, so that both share one compilation
         prior = np.asarray(_prior_draws(result.posterior.model, jax.random.key(0), count))
         _judge_defined(health, result.problem.readings, _expected(result, prior))
         expected = _expected(fewer, fewer.z)
@@ -239,8 +239,8 @@ def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequ
     if share > UNDEFINED:
         health.note(
             "care",
-            f"the equations are not defined (NaN) at {share:.0%} of the prior's draws, which are left out",
-            "a prior that keeps logarithms, roots and quotients defined, such as LogNormal for what must be positive",
+            f"the equations are undefined (NaN) at {share:.0%} of the prior draws, which the posterior excludes",
+            "a prior that keeps logarithms, roots and quotients defined, such as LogNormal for positive quantities",
         )
 
 
@@ -249,12 +249,12 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         if group.scatter < HEALTH_SCATTER:
             verdict = "bad" if group.scatter < HOPELESS_SCATTER else "care"
             reason = (
-                f"the readings of {group.name} do not fit: they scatter more about the model than their noise allows"
+                f"the readings of {group.name} do not fit: they scatter around the model more than their noise allows"
             )
             health.note(verdict, f"{reason} (p = {group.scatter:.1g})", NOISE_ADVICE)
-        elif group.scatter > 1 - HEALTH_SCATTER and np.ptp(group.values) > 0:  # else it is a condition, and exact
+        elif group.scatter > 1 - HEALTH_SCATTER and np.ptp(group.values) > 0:  # equal values are an exact condition
             reason = f"the readings of {group.name} scatter less than their stated noise (p = {group.scatter:.4f})"
-            health.note("care", reason, "a smaller noise: as it is stated, error bars are wider than need be")
+            health.note("care", reason, "a smaller noise: with the stated noise, error bars are wider than necessary")
     far = check._rarer(HEALTH_FAMILY)
     by_name = {group.name: group for group in check.groups}
     if far:
@@ -263,14 +263,14 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         more = f", and {len(far) - 1} more" if len(far) > 1 else ""
         health.note(
             "care",
-            f"the reading of {name} at {group.place(i)} is {abs(group.score[i]):.1f} sd from what all others lead one "
-            f"to expect{more}",
-            "check these readings; or likelihood='student_t', which outliers do not pull at",
+            f"the reading of {name} at {group.place(i)} is {abs(group.score[i]):.1f} sd from its prediction by all "
+            f"other readings{more}",
+            "check these readings; or likelihood='student_t', which is robust to outliers",
         )
 
 
 def _judge_unknowns(health: Diagnosis, result: Result) -> None:
-    """Unknowns that are as uncertain as before, or that only together are not."""
+    """Note unknowns that are as uncertain as their prior, and pairs that are informed only in combination."""
     parameters = result.posterior.model.parameters
     scale = parameters.prior_location_scale[1]
     columns = {s.name: parameters.slices[s.name] for s in parameters.scalars if s.name in result.problem.unknowns}
@@ -286,11 +286,11 @@ def _judge_unknowns(health: Diagnosis, result: Result) -> None:
     more = "sensors of what it acts on, or a narrower prior"
     for name, width in zip(names, spread, strict=True):
         if width > AS_WIDE:
-            health.note("care", f"the readings say next to nothing of {name}: it is as uncertain as its prior", more)
+            health.note("care", f"the readings hardly inform {name}: it is as uncertain as its prior", more)
     for i in range(len(names)):
         for j in range(i):
             if min(spread[i], spread[j]) > WIDE and max(spread[i], spread[j]) <= AS_WIDE:
                 tied = float(np.corrcoef(values[i], values[j])[0, 1])
                 if abs(tied) > TIED:
-                    reason = f"the readings can hardly tell {names[j]} and {names[i]} apart (correlation {tied:.2f})"
+                    reason = f"the readings hardly distinguish {names[j]} and {names[i]} (correlation {tied:.2f})"
                     health.note("care", reason, more)

@@ -1,4 +1,4 @@
-"""What a person sees while chains run: some live lines in a terminal, plain lines elsewhere."""
+"""The progress display: live lines in a terminal, plain lines elsewhere."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ EVERY_SECONDS = 5.0  # between plain lines
 JUDGED_SECONDS = 1.0  # between evaluations of R-hat, ESS and the unknowns
 FEWEST_JUDGED = 20  # draws of a chain
 MOST_SHOWN = 4  # unknowns
-BACK = "\x1b[{}F\x1b[J"  # to the beginning of so many lines above, and clear from there
+BACK = "\x1b[{}F\x1b[J"  # move up this many lines, and clear from there
 
 
 class Display:
@@ -28,9 +28,9 @@ class Display:
         self._mixing: list[str] = []
         self._estimates: list[str] = []
         self._ess = 0.0
-        self._of: Progress | None = None  # the stage whose draws are seen
-        self._since, self._before = 0.0, 0  # when the first of them were, and how many there were
-        self._lines = 0  # that are on the screen and will be written over
+        self._of: Progress | None = None  # the stage whose draws are displayed
+        self._since, self._before = 0.0, 0  # when its draws were first seen, and how many there were
+        self._lines = 0  # lines on the screen that will be overwritten
 
     def __call__(self, progress: Progress) -> None:
         now = time.perf_counter()
@@ -41,7 +41,7 @@ class Display:
         self._write(self._lines_of(progress, now), finished)
 
     def _lines_of(self, progress: Progress, now: float) -> list[list[str]]:
-        """Lines of parts: how far it is, how the sampler does, what is known so far."""
+        """Lines of parts: the progress, the sampler's statistics, the estimates so far."""
         stage, chains = progress.running, progress.chains
         done = sum(stage.num_steps if chain.finished else chain.done for chain in chains)
         total = stage.num_steps * len(chains)
@@ -69,7 +69,7 @@ class Display:
         return [first, *(line for line in below if line)]
 
     def _time(self, progress: Progress, now: float, done: int, total: int, warming: bool) -> str:
-        """Seconds left, where that can be known; otherwise those that have passed."""
+        """Seconds left, if that can be estimated; otherwise the elapsed seconds."""
         stage, passed = progress.running, now - progress.started
         draws = min(chain.done for chain in progress.chains) - stage.num_warmup
         if done >= total:
@@ -78,13 +78,13 @@ class Display:
             # ESS grows in proportion to the draws
             wanted = min(draws * max(GOOD_ESS / self._ess, 1.0), stage.num_steps - stage.num_warmup)
             left = (now - self._since) / max(draws - self._before, 1) * (wanted - draws)
-            return f"{passed:.0f} s, about {left:.0f} s left" if left >= 1 else f"{passed:.0f} s, nearly there"
+            return f"{passed:.0f} s, about {left:.0f} s left" if left >= 1 else f"{passed:.0f} s, almost done"
         if stage.until_good or (warming and stage.until_warm):
             return f"{passed:.1f} s"
         return f"{passed / max(done, 1) * (total - done):.0f} s left"
 
     def _judge(self, progress: Progress, now: float, finished: bool) -> None:
-        """R-hat, ESS and the unknowns, now and then: they take a while where there are many draws."""
+        """Update R-hat, ESS and the unknowns, but not at every call: with many draws they take a while."""
         if self._of is not progress:
             self._of, self._since = progress, now
             self._before = min(chain.done for chain in progress.chains) - progress.running.num_warmup

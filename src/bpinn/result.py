@@ -1,4 +1,4 @@
-"""Result: draws of the posterior, and every question one asks of them."""
+"""Result: draws from the posterior, with summaries, diagnostics and predictions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """A table of the unknowns, one row each, and the health of the run; prints well.
+    """A table of the unknowns, one row each, and the health of the run; prints as text.
 
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
     """
@@ -55,10 +55,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Mode:
-    """One of the solutions that draws are on (see `Result.modes`).
+    """One of several solutions (see `Result.modes`).
 
-    ``share`` is of the draws; ``probability``, with its standard error, of the posterior, where the method can tell;
-    ``differs`` says where it differs most from the first one.
+    ``share`` is its share of the draws; ``probability`` its posterior probability, with standard error ``error``, if
+    the method can estimate it; ``differs`` says where it differs most from the first solution.
     """
 
     result: "Result"
@@ -69,7 +69,7 @@ class Mode:
 
     def __str__(self) -> str:
         if self.probability is None:
-            weight = f"{self.share:.0%} of the draws, which says nothing of its probability"
+            weight = f"{self.share:.0%} of the draws, which says nothing about its probability"
         else:
             error = f" ± {self.error:.0%}" if self.error else ""
             weight = f"probability {self.probability:.0%}{error}"
@@ -80,11 +80,11 @@ class Mode:
 
 @dataclass
 class Result:
-    """Draws of the posterior of a problem.
+    """Draws from the posterior of a problem.
 
-    ``z`` has shape (chains, draws, dim); ``stats`` holds what the sampler said of each draw; ``history`` what was told
-    while something was fitted, such as the ``elbo`` (chains, records), beside the ``step`` of each record.
-    ``readings_noted`` is what was found to be wrong with the readings of a result that comes from a file.
+    ``z`` has shape (chains, draws, dim); ``stats`` holds the sampler's statistics of each draw; ``history`` what was
+    recorded during a fit, such as the ``elbo`` (chains, records), with the ``step`` of each record.
+    ``readings_noted`` holds the findings about the readings, for a result from a file.
     """
 
     problem: Problem
@@ -115,7 +115,7 @@ class Result:
         return list(self.problem.scalars)
 
     def draws(self, name: str) -> np.ndarray:
-        """Draws of an unknown or an inferred noise in its own space, shape (chains, draws, ...)."""
+        """Draws of an unknown or an inferred noise, in its own units, shape (chains, draws, ...)."""
         if not isinstance(name, str) or name not in self.names:
             known = ", ".join(self.names) or "none"
             hint = (
@@ -123,22 +123,22 @@ class Result:
                 if isinstance(name, str) and name in self.problem.fields
                 else ""
             )
-            raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (there are: {known}){hint}")
+            raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (known: {known}){hint}")
         flat = self.functionals[..., self.monitor.columns(name)]
         return flat.reshape(*flat.shape[:2], *self.problem.scalars[name].shape())
 
     @cached_property
     def monitor(self) -> Monitor:
-        """What the columns of ``functionals`` are."""
+        """Describes the columns of ``functionals``."""
         return Monitor(self.problem)
 
     @property
     def functional_names(self) -> list[str]:
-        """What each column of ``functionals`` is: 'u at x=0.5', ..., 'k'."""
+        """Names of the columns of ``functionals``: 'u at x=0.5', ..., 'k'."""
         return list(self.monitor.names)
 
     def summary(self, p: float = 0.95) -> Summary:
-        """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, then the health verdict."""
+        """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, and the health verdict."""
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
         count = len(self.monitor.numbers)
@@ -154,7 +154,7 @@ class Result:
         if self.method.is_markov:
             columns |= {"rhat": convergence.rhat_of(values) if count else np.zeros(0)}
             columns |= {"ess": convergence.ess_of(values) if count else np.zeros(0)}
-        import pandas as pd  # here, because importing it takes a third of a second
+        import pandas as pd  # imported here because it takes a third of a second
 
         table = pd.DataFrame(columns, index=list(self.monitor.number_names))
         stopped = ", stopped early" if self.interrupted else ""
@@ -163,11 +163,11 @@ class Result:
 
     @property
     def extent(self) -> str:
-        """How much there is, in words."""
+        """The number of chains and draws, in words."""
         return self.method.extent(*self.z.shape[:2])
 
     def only(self, *chains: int) -> "Result":
-        """The result with some of its chains, such as those that are on one of several solutions.
+        """The result with a subset of its chains, such as those on one of several solutions.
 
         Example:
             ``for group in result.diagnose().branches: print(result.only(*group).summary())``
@@ -175,7 +175,7 @@ class Result:
         count = self.z.shape[0]
         right = all(isinstance(c, int | np.integer) and not isinstance(c, bool) and 0 <= c < count for c in chains)
         if not chains or not right or len(set(chains)) < len(chains):
-            raise InputError(f"only: wanted are different numbers of chains from 0 to {count - 1}, got {chains}")
+            raise InputError(f"only: expected distinct chain numbers from 0 to {count - 1}, got {chains}")
         rows = list(chains)
         return replace(
             self,
@@ -186,10 +186,10 @@ class Result:
         )
 
     def modes(self) -> list["Mode"]:
-        """The solutions that the draws are on, each with its draws; a list of one where there is one.
+        """The solutions found, each with its draws; a list of one if there is only one.
 
-        Chains that are on different solutions are grouped; how probable a solution is only methods can say that move
-        between them, such as `SMC`, or chains that all have visited all.
+        Chains on the same solution are grouped. Probabilities of solutions are known only if the method can move
+        between them, such as `SMC`, or if every chain has visited every solution.
 
         Example:
             ``for mode in result.modes(): print(mode); print(mode.result.summary())``
@@ -215,7 +215,7 @@ class Result:
         return found
 
     def _probabilities(self, inside: np.ndarray) -> list[tuple[float, float]] | None:
-        """Of solutions, with their standard errors; ``inside`` is (solutions, chains, draws). None if unknown."""
+        """Probabilities and standard errors of solutions, or None; ``inside`` is (solutions, chains, draws)."""
         shares = inside.mean(axis=2)
         weights = self.method.weights(shares, self.stats)
         if weights is None:
@@ -226,7 +226,7 @@ class Result:
         return [(float(p), float(e)) for p, e in zip(mean, error, strict=True)]
 
     def _picked(self, mask: np.ndarray) -> "Result":
-        """The draws marked in ``mask``, (chains, draws), as those of one chain."""
+        """The draws selected by ``mask``, (chains, draws), as a single chain."""
         return replace(
             self,
             z=self.z[mask][None],
@@ -236,7 +236,7 @@ class Result:
         )
 
     def thinned(self, most: int) -> "Result":
-        """The result with at most about ``most`` draws in all, taken evenly from every chain."""
+        """The result with at most about ``most`` draws in total, evenly spaced in every chain."""
         if not is_whole(most, 1):
             raise InputError(f"thinned: expected a whole number of draws of at least 1, got {most!r}")
         chains, draws = self.z.shape[:2]
@@ -252,7 +252,7 @@ class Result:
         )
 
     def diagnose(self) -> diagnostics.Diagnosis:
-        """Are the draws to be trusted? A verdict, the reasons, and what to try."""
+        """Can the draws be trusted? A verdict, the reasons, and what to try."""
         return self._diagnosis
 
     @cached_property
@@ -261,7 +261,7 @@ class Result:
         run = RunOutput(monitor.names, monitor.is_equation, self.functionals, self.stats, self.history)
         health = self.method.judge(run)
         if self.method.is_posterior:
-            from bpinn.predictive import judge  # which is made of results
+            from bpinn.predictive import judge  # imported here because predictive imports this module
 
             judge(self, health)
         return health
@@ -280,8 +280,8 @@ class Result:
             quantity: a field ("u"), a derivative ("u_x"), the name of sensors ("f"), or any function of names.
             at: an array for each coordinate, of any shapes that broadcast (see `Problem.grid` for a mesh).
             noise: True predicts new readings, with the noise of the sensors of this quantity; the name of
-                sensors, or a standard deviation, says which noise.
-            seed: of the noise.
+                sensors, or a standard deviation, selects another noise.
+            seed: seed of the noise.
 
         Example:
             ``band = result.predict("u", {"x": grid}); low, high = band.interval(0.95)``
@@ -289,7 +289,7 @@ class Result:
         where = f"predict {label(quantity)!r}"
         itself = measured(self.problem, quantity, where)
         if itself is not quantity and noise is True:
-            noise = str(quantity)  # it was the name of sensors, so their noise is meant
+            noise = str(quantity)  # the quantity was given as sensors, so use their noise
         quantity = itself
         located = QuantityAt.of(self.problem, quantity, at, where)
         scatter = self._scatter(quantity, noise, where)
@@ -325,7 +325,7 @@ class Result:
         if readings.noise is not None and np.ptp(readings.noise) > 0:
             raise InputError(
                 f"{where}: the readings of sensors {readings.name!r} have different noise; "
-                "say which standard deviation a new reading has, such as noise=0.1"
+                "give the standard deviation of a new reading, such as noise=0.1"
             )
 
         def scatter(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -340,12 +340,12 @@ class Result:
         readings = {r.name: r for r in self.problem.readings}
         if isinstance(noise, str):
             if noise not in readings:
-                raise InputError(f"{where}: no sensors called {noise!r}; there are {', '.join(readings)}")
+                raise InputError(f"{where}: no sensors called {noise!r}; known sensors: {', '.join(readings)}")
             return readings[noise]
         matching = [n for n, s in self.problem.sensors.items() if self.problem.names.same(s.quantity, quantity)]
         if len(matching) != 1:
             which = "no sensors measure it" if not matching else f"sensors {', '.join(matching)} all measure it"
-            raise InputError(f"{where}: {which}; say noise='NAME' of sensors, or a standard deviation")
+            raise InputError(f"{where}: {which}; give noise='NAME' with the name of sensors, or a standard deviation")
         return readings[matching[0]]
 
     def to_arviz(self) -> "xr.DataTree":

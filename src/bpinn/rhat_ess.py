@@ -1,20 +1,20 @@
 """Rank-normalised R-hat and effective sample sizes of many quantities at once (Vehtari et al. 2021).
 
-The definitions are ArviZ's, and a test holds them to it. ArviZ goes through quantities one by one, which took nearly
-half of the time of small runs: chains are looked at every 50 draws, at 40 quantities and more.
+The definitions are ArviZ's, and a test checks that they agree. ArviZ loops over quantities, which took nearly half of
+the time of small runs: chains are reviewed every 50 draws, at 40 quantities or more.
 
-All draws are (chains, draws, quantities), finite, at least four of each chain.
+All draws are (chains, draws, quantities), finite, with at least four draws per chain.
 """
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
 
-RESOLUTION = np.finfo(float).resolution  # what moves less than this does not move
+RESOLUTION = np.finfo(float).resolution  # a smaller range counts as constant
 
 
 def rhat(draws: np.ndarray) -> np.ndarray:
-    """How much wider all chains together are than each alone, of values and of distances from the median."""
+    """Spread of all chains together relative to each chain, the larger for values and distances from the median."""
     parts = _halves(draws)
     distances = np.abs(parts - np.median(parts, axis=(0, 1)))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -22,12 +22,12 @@ def rhat(draws: np.ndarray) -> np.ndarray:
 
 
 def bulk_ess(draws: np.ndarray) -> np.ndarray:
-    """Effective draws for what lies in the middle of a distribution."""
+    """Effective sample size for the bulk of the distribution."""
     return _ess(_normal_scores(_halves(draws)))
 
 
 def tail_ess(draws: np.ndarray) -> np.ndarray:
-    """Effective draws for the 5% and 95% quantiles, the fewer."""
+    """Effective sample size for the 5% and 95% quantiles, the smaller."""
     limits = np.quantile(draws, [0.05, 0.95], axis=(0, 1))
     return np.minimum(*(_ess(_halves(draws <= limit).astype(float)) for limit in limits))
 
@@ -38,7 +38,7 @@ def _halves(draws: np.ndarray) -> np.ndarray:
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    """What a normal variable would be at the rank of each draw among all of its quantity; equal ones share a rank."""
+    """Normal scores of the rank of each draw among all draws of its quantity; ties share the average rank."""
     flat = draws.reshape(-1, draws.shape[2]).T
     count = flat.shape[1]
     order = np.argsort(flat, axis=1)
@@ -66,7 +66,7 @@ def _split_rhat(parts: np.ndarray) -> np.ndarray:
 
 
 def _ess(parts: np.ndarray) -> np.ndarray:
-    """Geyer's initial monotone sequence: autocorrelations are added in pairs for as long as these are positive."""
+    """Geyer's initial monotone sequence: sum autocorrelations in pairs as long as the pairs are positive."""
     chains, count, _ = parts.shape
     total = chains * count
     means = parts.mean(axis=1)
@@ -82,7 +82,7 @@ def _ess(parts: np.ndarray) -> np.ndarray:
     pairs = even + odd
     last = max((count - 3) // 2, 0)
     ends = pairs[: last + 1] <= 0
-    ends[last] = True  # there is no more to add
+    ends[last] = True  # no further pairs
     stop = np.argmax(ends, axis=0)
     adding = np.arange(len(pairs))[:, None] < stop
     added = np.sum(np.where(adding, np.minimum.accumulate(pairs, axis=0), 0.0), axis=0)

@@ -1,4 +1,4 @@
-"""What a run hands over to be judged: draws of the monitored quantities, and what the method recorded beside them."""
+"""The output of a run that is judged: draws of the monitored quantities, and the method's statistics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import numpy as np
 class SamplerStats(dict[str, np.ndarray]):
     """What a method recorded with each draw: arrays (chains, draws) by name.
 
-    The known ones are attributes too, and None where a method does not record them. Others, of methods from other
-    packages, are found by name as in any dictionary.
+    The known ones are also attributes, None if a method does not record them. Others, from methods of other packages,
+    are found by name as in any dictionary.
     """
 
     @property
     def log_density(self) -> np.ndarray:
-        """Of the posterior, up to the evidence, at each draw."""
+        """Log density of the posterior at each draw, up to the log evidence."""
         return self["log_density"]
 
     @property
@@ -34,12 +34,12 @@ class SamplerStats(dict[str, np.ndarray]):
 
     @property
     def gradients(self) -> np.ndarray | None:
-        """Gradients that each transition took."""
+        """Gradient evaluations of each transition."""
         return self.get("gradients")
 
     @property
     def restarts(self) -> np.ndarray | None:
-        """How often the chain was restarted in warm-up."""
+        """How often the chain was restarted during warm-up."""
         return self.get("restarts")
 
     @property
@@ -54,16 +54,16 @@ class SamplerStats(dict[str, np.ndarray]):
 
     @property
     def log_evidence(self) -> np.ndarray | None:
-        """Of a population of particles, the same at each of them."""
+        """Log evidence of a population of particles, the same for each particle."""
         return self.get("log_evidence")
 
     @property
     def ancestor(self) -> np.ndarray | None:
-        """The draw of the prior that a particle descends from."""
+        """The prior draw that a particle descends from."""
         return self.get("ancestor")
 
     def select(self, choose: Callable[[np.ndarray], np.ndarray]) -> "SamplerStats":
-        """The same function of every array, such as the rows of some chains."""
+        """Apply a function to every array, such as selecting the rows of some chains."""
         return SamplerStats({name: choose(values) for name, values in self.items()})
 
 
@@ -71,7 +71,7 @@ class SamplerStats(dict[str, np.ndarray]):
 class RunOutput:
     """``functionals`` are (chains, draws, functionals); ``names`` and ``is_equation`` describe their columns.
 
-    ``history`` has what was recorded while something was fitted, (chains, records), and the ``step`` of each record.
+    ``history`` holds what was recorded during a fit, (chains, records), and the ``step`` of each record.
     """
 
     names: tuple[str, ...]

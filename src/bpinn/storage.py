@@ -1,8 +1,8 @@
-"""Results on disk: one .npz file without pickle, that explains itself.
+"""Results on disk: one self-describing .npz file, without pickle.
 
 Arrays are stored as arrays; the problem, the settings, the seed and the versions as JSON. Equations
-are Python functions, which are not stored as code: their names, arguments and source text are, for a
-reader, and `load` takes the functions where they are needed again.
+are Python functions and are not stored as code: the file has their names, arguments and source text
+for a reader, and `load` accepts the functions if they are needed again.
 """
 
 import inspect
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from bpinn.result import Result
 
-FORMAT, READABLE = 2, (1, 2)  # what is written, and what is read; 1 is of version 0.1
+FORMAT, READABLE = 2, (1, 2)  # the format that is written, and those that can be read; 1 is version 0.1's
 
 
 def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> Path:
-    """Write a result; the file appears under its name only when it is whole.
+    """Write a result; the file appears under its name only when it is complete.
 
-    With ``draws_beside`` the draws are in a file beside it already, and stay there.
+    With ``draws_beside`` the draws are already in a separate file next to it, and stay there.
     """
     path = Path(path)
     arrays: dict[str, np.ndarray] = {"functionals": result.functionals}
@@ -60,11 +60,11 @@ def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> P
         "functionals": result.functional_names,
         "draws_beside": draws_beside,
         "draws_checksum": draws_checksum(path.parent) if draws_beside else None,
-        "readings": result.diagnose().noted,  # which cannot be found again without the equations
+        "readings": result.diagnose().noted,  # cannot be recomputed without the equations
     }
     arrays["about"] = np.array(json.dumps(about))
     if not path.parent.is_dir():
-        raise InputError(f"save: the folder {path.parent} does not exist; make it first")
+        raise InputError(f"save: the folder {path.parent} does not exist; create it first")
     if path.is_dir():
         raise InputError(f"save: {path} is a folder; give the name of a file in it")
     write_file(path, arrays)
@@ -80,7 +80,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     except (ValueError, AttributeError, RecursionError):
         raise DamagedError(f"load: {path} is not a bpinn result, or is damaged") from None
     if known not in READABLE:
-        raise InputError(f"load: {path} has format {known}, this version reads up to {FORMAT}; upgrade bpinn")
+        raise InputError(f"load: {path} has format {known}, but this version reads up to {FORMAT}; upgrade bpinn")
     if about.get("draws_beside"):
         arrays["z"] = map_draws(Path(path).parent, about.get("draws_checksum"))
     elif "z" not in arrays:
@@ -94,7 +94,7 @@ def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = 
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise DamagedError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
     if not agree or result.z.ndim != 3 or result.z.shape[2] != Parameters(result.problem).dim:
-        raise DamagedError(f"load: {path} is damaged: its draws are not of its problem")
+        raise DamagedError(f"load: {path} is damaged: its draws do not match its problem")
     return result
 
 
@@ -124,7 +124,7 @@ def _rebuilt(
 
 
 def _is_whole(result: "Result") -> bool:
-    """Whether all that is asked of a result later is there, and is what it should be."""
+    """Whether everything that a result needs is present and has the right type and shape."""
     stats, history = result.stats, result.history
     chains = result.z.shape[0]
     numbers = [result.z, result.functionals, *stats.values(), *history.values()]
@@ -147,7 +147,7 @@ def _is_whole(result: "Result") -> bool:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     if path.is_dir():
-        raise InputError(f"load: {path} is a folder, but not of a run; give the file that Result.save wrote")
+        raise InputError(f"load: {path} is a folder, but not a run folder; give the file that Result.save wrote")
     if not path.is_file():
         raise InputError(f"load: there is no file {path}")
     arrays = read_arrays(path)
@@ -175,11 +175,11 @@ def load_problem(path: Path, functions: Mapping[str, Callable[..., Any]]) -> Pro
         raise DamagedError(f"load: {path} is damaged ({type(error).__name__}: {error})") from None
 
 
-# --- the problem in words ---
+# --- the problem as JSON ---
 
 
 def describe_problem(problem: Problem, arrays: dict[str, np.ndarray], format_: int = FORMAT) -> dict[str, Any]:
-    """A problem for JSON; its arrays go to ``arrays``. Format 1 is what version 0.1 wrote."""
+    """A problem as JSON data; its arrays are added to ``arrays``. Format 1 is what version 0.1 wrote."""
     sensors = {}
     for readings in problem.readings:
         stated = problem.sensors[readings.name]
@@ -216,7 +216,7 @@ def _rebuild_problem(
         noise: Any = arrays.get(prefix + "noise")
         if noise is None:
             noise = _rebuild_prior(s["noise"]) if isinstance(s["noise"], dict) else s["noise"]
-        old = isinstance(s["likelihood"], str)  # as format 1 has it
+        old = isinstance(s["likelihood"], str)  # format 1
         sensors[name] = Sensors(
             _rebuild_quantity(s["quantity"], functions),
             {c: arrays[f"{prefix}at/{c}"] for c in s["at"]},
@@ -237,12 +237,12 @@ def _rebuild_problem(
 
 
 def describe_settings(settings: Any) -> Any:
-    """A frozen settings object as its type and fields, with those inside it; functions as text."""
+    """A frozen settings object as its type and fields, recursively; functions as text."""
     if is_dataclass(settings) and not isinstance(settings, type):
         registry = getattr(settings, "registry", None)
         if isinstance(registry, Registry) and registry.stored(type(settings).__name__) is not type(settings):
             raise InputError(
-                f"save: {type(settings).__name__} is not registered, so that a file with it could not be read again; "
+                f"save: {type(settings).__name__} is not registered, so a file with it could not be read back; "
                 f"decorate the class with @bp.register('name')"
             )
         inside = {f.name: describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
@@ -253,7 +253,7 @@ def describe_settings(settings: Any) -> Any:
 
 
 def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *registries: Registry) -> Any:
-    """What `describe_settings` described, of classes that are in one of the registries."""
+    """Rebuild what `describe_settings` described, with classes from the registries."""
     if isinstance(about, list):
         return tuple(rebuild_settings(part, functions, *registries) for part in about)
     if not isinstance(about, dict):
@@ -268,7 +268,7 @@ def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *r
         if kind is not None:
             return kind(**arguments)
     raise InputError(
-        f"load: {about['type']!r} is not a {registries[0].kind} that is known here; import the package that "
+        f"load: {about['type']!r} is not a known {registries[0].kind}; import the package that "
         "defines it, or upgrade bpinn"
     )
 
@@ -310,7 +310,7 @@ def _describe_noise(noise: Any) -> Any:
 
 
 def _describe_prior(prior: dist.Distribution, name: str) -> dict[str, Any]:
-    """A prior as its type and the arguments that make it again; checked by making it again."""
+    """A prior as its type and constructor arguments; checked by rebuilding it."""
     kind = type(prior).__name__
     described: dict[str, Any] = {"type": kind}
     if isinstance(prior, dist.Independent):
@@ -327,7 +327,7 @@ def _describe_prior(prior: dist.Distribution, name: str) -> dict[str, Any]:
     if not same:
         raise InputError(
             f"save: the prior {kind} of {name!r} cannot be described by its parameters; "
-            "use one of numpyro.distributions, or keep the draws with to_arviz()"
+            "use one of numpyro.distributions, or save the draws with to_arviz()"
         )
     return described
 
@@ -358,7 +358,7 @@ def _rebuild_prior(about: dict[str, Any]) -> dist.Distribution:
             parameters[name] = np.asarray(value) if isinstance(value, list) else value
     kind = getattr(dist, about["type"], None) or getattr(dist.truncated, about["type"])
     if not (isinstance(kind, type) and issubclass(kind, dist.Distribution)):
-        raise InputError(f"load: {about['type']!r} is not a distribution of numpyro")
+        raise InputError(f"load: {about['type']!r} is not a numpyro distribution")
     return kind(**parameters)
 
 
@@ -366,7 +366,7 @@ def _rebuild_prior(about: dict[str, Any]) -> dist.Distribution:
 
 
 def to_arviz(result: "Result") -> "xr.DataTree":
-    """The draws as a DataTree with the groups that ArviZ knows."""
+    """The draws as a DataTree with ArviZ's groups."""
     import arviz_base
 
     names = {"divergent": "diverging", "acceptance": "acceptance_rate", "log_density": "lp", "gradients": "n_steps"}

@@ -1,9 +1,9 @@
-"""Are the error bars right? Simulation-based calibration, coverage, and scores of predictions.
+"""Are the error bars correct? Simulation-based calibration, coverage, and scores of predictions.
 
-Truths are drawn from the prior, readings from the truths, and each data set is inferred as if it were real. If the
-posterior is right, a truth is like any of its draws: its rank among them is uniform, a central interval of
-probability p holds it with probability p, for every unknown, every field at every point, and the log likelihood
-(Talts et al. 2018; Modrák et al. 2023).
+True values are drawn from the prior, readings are simulated from them, and the posterior of each data set is inferred
+as if the data were real. If the posterior is correct, the true value is distributed like a posterior draw: its rank
+among the draws is uniform, and a central interval of probability p contains it with probability p. This holds for every
+unknown, every field at every point, and the log likelihood (Talts et al. 2018; Modrák et al. 2023).
 """
 
 from bpinn.calibration.ranks import Calibration as Calibration

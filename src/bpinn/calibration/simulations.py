@@ -1,4 +1,4 @@
-"""Truths drawn from the prior, readings drawn from the truths, and the posterior of each data set."""
+"""True values drawn from the prior, readings simulated from them, and the posterior of each data set."""
 
 import sys
 import threading
@@ -28,11 +28,11 @@ from bpinn.run_folder.manifest import claim
 
 LIKELIHOOD = "log likelihood"
 Infer = Callable[[Problem, int], Result]
-One = Callable[[int], dict[str, np.ndarray]]  # a simulation, by its seed
+One = Callable[[int], dict[str, np.ndarray]]  # runs the simulation with a given seed
 
 
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
-    """The problem with readings of a truth drawn from its prior; and that truth, as a flat vector."""
+    """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector."""
     posterior = Posterior(problem)
     z = posterior.sample_prior(jax.random.key(seed), 1)[0]
     rng = np.random.default_rng([seed, 1])
@@ -68,20 +68,20 @@ def sbc(
     """Simulation-based calibration of a method on problems like this one; its own readings are not used.
 
     Arguments:
-        problem: its prior, sensors and noise are what is simulated.
-        method: as in `bpinn.infer`, or a function of a problem and a seed that gives a `Result`.
-        simulations: how many data sets.
-        seed: of the first one; the others follow.
-        draws: how many of each posterior's draws ranks are counted among, evenly taken.
-        out: a folder to which each simulation is written when it is done; the same call goes on from there.
-        progress: say how far it is.
+        problem: the problem whose prior, sensors and noise are simulated.
+        method: as in `bpinn.infer`, or a function of a problem and a seed that returns a `Result`.
+        simulations: number of simulated data sets.
+        seed: seed of the first simulation; the others use the seeds that follow.
+        draws: number of evenly spaced draws of each posterior among which ranks are counted.
+        out: a folder to which each finished simulation is written; the same call resumes from there.
+        progress: print progress.
 
     Example:
         ``print(bp.calibration.sbc(problem, bp.HMC(), simulations=200, out="sbc"))``
     """
     method = HMC() if method is None else method
     if not isinstance(problem, Problem) or not problem.sensors:
-        raise InputError("sbc: expected a bp.Problem with sensors, whose readings can be simulated")
+        raise InputError("sbc: expected a bp.Problem with sensors, to simulate their readings")
     for name, value, least in (("simulations", simulations, 10), ("draws", draws, 9), ("seed", seed, 0)):
         if not is_whole(value, least):
             raise InputError(f"sbc: {name} must be a whole number of at least {least}, got {value!r}")
@@ -89,7 +89,7 @@ def sbc(
     if isinstance(method, Method):
         method = method.plain()
         if not method.has_spread:
-            raise InputError("sbc: a single solution has no error bars to be judged; use another method")
+            raise InputError("sbc: a single solution has no error bars to check; use another method, such as bp.HMC()")
         method.check(problem)
     elif not callable(method):
         raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
@@ -112,7 +112,7 @@ def _names(problem: Problem) -> tuple[str, ...]:
 
 
 def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:
-    """A simulation that is done; one whose file is damaged is said, and made again."""
+    """Read a finished simulation; None, with a message, if its file is damaged."""
     if not path.exists():
         return None
     try:
@@ -122,7 +122,7 @@ def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:
         why = f"{path}: the file is damaged"
     except (DamagedError, KeyError) as error:
         why = str(error) if isinstance(error, DamagedError) else f"{path}: the file is damaged (it lacks {error})"
-    print(f"sbc: {why}; it is simulated again", file=sys.stderr)
+    print(f"sbc: {why}; the simulation is repeated", file=sys.stderr)
     return None
 
 
@@ -130,9 +130,11 @@ def _kept(
     folder: Path, problem: Problem, method: Method | Infer, one: One, seeds: range, draws: int, stop: threading.Event,
     progress: bool,
 ) -> list[dict[str, np.ndarray]]:  # fmt: skip
-    """Simulations with a file each: those that are there are read."""
+    """Simulations with one file each; existing files are read."""
     if not isinstance(method, Method):
-        raise InputError("sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those there")
+        raise InputError(
+            "sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those in the folder"
+        )
     claim(folder, "sbc", problem, method, draws=draws)
     paths = {seed: folder / f"simulation-{seed}.npz" for seed in seeds}
     with only_one(folder):
@@ -142,7 +144,7 @@ def _kept(
 
         def kept(seed: int) -> dict[str, np.ndarray]:
             row = one(seed)
-            write_file(paths[seed], row)  # where it is made, so that it is there whatever happens to others
+            write_file(paths[seed], row)  # in its own thread, so that it is stored whatever happens to others
             return row
 
         rows |= {int(row["seed"]): row for row in _done(kept, missing, method, stop, progress, len(seeds))}
@@ -152,10 +154,10 @@ def _kept(
 def _done(
     one: One, seeds: Sequence[int], method: Method | Infer, stop: threading.Event, progress: bool, of: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Simulations as they end. Where a method has fewer chains than there are cores, several are made at once."""
+    """Simulations as they finish. If a method has fewer chains than there are cores, several run at once."""
     cores = available_cores()
     at_once = max(1, cores // method.chains) if isinstance(method, Method) else 1
-    double = jnp.result_type(float) == jnp.float64  # this thread's own; see `engine.run`
+    double = jnp.result_type(float) == jnp.float64  # local to this thread; see `engine.advance.Program`
 
     def precisely(seed: int) -> dict[str, np.ndarray]:
         with jax.enable_x64(double):
@@ -166,7 +168,7 @@ def _done(
             print(f"simulation {of - len(seeds) + number} of {of}: {row['verdict']}", file=sys.stderr, flush=True)
         return row
 
-    alone = seeds[:1] if at_once > 1 else seeds  # the first compiles for all
+    alone = seeds[:1] if at_once > 1 else seeds  # the first one compiles for all
     for number, seed in enumerate(alone, 1):
         yield told(one(seed), number)
     with ThreadPoolExecutor(at_once) as pool:
@@ -188,11 +190,11 @@ def _one(
     else:
         result = method(simulated, seed)
     if result.interrupted:
-        raise KeyboardInterrupt("what is done is kept, if there is a folder for it")
+        raise KeyboardInterrupt("finished simulations are kept if there is a folder (out=)")
     flat = result.z.reshape(-1, result.z.shape[-1])
     if len(flat) < draws:
         raise InputError(
-            f"sbc: the method gives {len(flat)} draws, but ranks are to be among {draws}; give fewer draws="
+            f"sbc: the method gives {len(flat)} draws, but ranks among {draws} were requested; reduce draws="
         )
     rows = np.linspace(0, len(flat) - 1, draws).round().astype(int)
     posterior = Posterior(simulated)
@@ -202,7 +204,7 @@ def _one(
 
 
 def _heed(stop: threading.Event, _: Any) -> None:
-    """Between blocks: Ctrl-C is heard by the main thread alone, which tells the others so."""
+    """Called between blocks: only the main thread receives Ctrl-C, and stops the other threads through ``stop``."""
     if stop.is_set():
         raise KeyboardInterrupt
 

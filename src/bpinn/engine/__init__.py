@@ -1,7 +1,7 @@
-"""The engine: compiled blocks of steps, chains over cores, with the host in between.
+"""The engine: chains run in compiled blocks of steps, in parallel over cores, and the host acts between blocks.
 
-`advance` is a block as a pure function; `store` keeps what a chain did; `scheduler` decides who runs where; a stage's
-`Policy` reviews chains at pauses; `stage_run` connects them, and `run` goes through the stages of a method.
+`advance` is a block as a pure function; `store` keeps the records of a chain; `scheduler` decides what runs where; a
+stage's `Policy` reviews chains at pauses; `stage_run` connects them, and `run` executes the stages of a method.
 """
 
 import time
@@ -41,11 +41,11 @@ def run(
     checkpoint: Checkpoint | None = None,
     scheduler: Scheduler | None = None,
 ) -> Draws:
-    """Run every stage of a method; on Ctrl-C keep the draws that are done, or draw from what is fitted so far.
+    """Run every stage of a method; on Ctrl-C keep the draws so far, or draw from the fit as it is.
 
-    With a checkpoint each block goes to disk, and a run that is there is resumed.
+    With a checkpoint each block is written to disk, and an existing run is resumed.
     """
-    # The statistics that the verdict needs are imported while the first stage compiles.
+    # The statistics module that the verdict needs is imported while the first stage compiles.
     scheduler = Threads(cores, first=[statistics]) if scheduler is None else scheduler
     try:
         return _run(posterior, method, seed, chains, report, checkpoint, scheduler)
@@ -74,7 +74,7 @@ def _run(
         started = time.perf_counter()
         program = Program(posterior, method, number, seed)
         state = StageRun(program, positions, method.kept if last else 0, scheduler, report)
-        if checkpoint is not None and not interrupted:  # draws of a fit that was stopped are not the run's
+        if checkpoint is not None and not interrupted:  # draws from an interrupted fit are not stored: it can resume
             state.restore(checkpoint)
             state.catch_up()
         try:
@@ -84,7 +84,7 @@ def _run(
             if not history:
                 raise
             interrupts.answered()
-            interrupted = True  # what was fitted before is kept: draw from it
+            interrupted = True  # keep what was fitted before, and draw from it
             if not last:
                 continue
             state.compile()
@@ -94,13 +94,15 @@ def _run(
         if last:
             interrupted |= interrupts.was_noted()
             interrupts.answered()
-            interrupts.hold()  # what is drawn is not to be lost now
+            interrupts.hold()  # the draws must not be lost now
         if 0 < stage.num_warmup < stage.num_steps and state.warmed:
             seconds["warm-up"] = state.warmed - started
             started = state.warmed
         seconds[stage.name] = time.perf_counter() - started
         if stopped and (complete(state.chains) == 0 if last else not stage.may_stop):
-            raise KeyboardInterrupt("stopped before the first draw; nothing to keep")
+            raise KeyboardInterrupt(
+                "stopped during warm-up, before the first draw; a run in a folder (out=) can be resumed"
+            )
         interrupted |= stopped
         positions = [stage.position(chain.state) for chain in state.chains]
         if stage.has_history:
@@ -111,7 +113,7 @@ def _run(
 
 
 def stored(problem: Problem, method: Method, chains: int, checkpoint: Checkpoint, dtype: np.dtype) -> Draws | None:
-    """The draws of an unfinished run that every chain has on disk; None if there are none yet. Nothing is run."""
+    """The draws of an unfinished run that all chains have on disk; None if there are none yet. Nothing is run."""
     dim, functionals = Parameters(problem).dim, len(Monitor(problem).names)
     history: dict[str, np.ndarray] = {}
     stages = method.stages()

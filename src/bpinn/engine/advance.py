@@ -1,7 +1,7 @@
-"""Blocks of steps as pure functions: what a chain does next depends on a program, its state and the block alone.
+"""Blocks of steps as pure functions: what a chain does next depends only on the program, its state and the block.
 
-A chain's key comes from the seed and the chain's number, a step's key from the chain's key and the step's number. So
-draws do not depend on how chains are laid over cores or machines, nor on the size of blocks.
+A chain's key is derived from the seed and the chain's number, a step's key from the chain's key and the step's number.
+So draws depend neither on how chains are distributed over cores or machines, nor on the size of blocks.
 """
 
 import time
@@ -19,18 +19,18 @@ from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 
-BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host takes it
-# A block is one chain on one core; threads inside it would only get in each other's way. The library of fused
-# matrix products (ynn) has threads of its own and is slower at these sizes.
+BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host reads it
+# A block is one chain on one core; threads inside a block would compete for that core. The library of fused matrix
+# products (ynn) has threads of its own and is slower at these sizes.
 COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
-RESTART = 2**30  # what the key of a restarted chain is folded with, beyond the number of any step
+RESTART = 2**30  # folded into the key of a restarted chain; larger than any step number
 
-traces = 0  # how often a block was traced; a test looks at it
+traces = 0  # how often a block was traced; checked by a test
 
 
 @partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
 def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> Any:
-    # Without weak types, which a state that comes from a file would not have either.
+    # Strip weak types: a state read from a file does not have them either.
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), stage.init(model, data, key, previous))
 
 
@@ -38,7 +38,7 @@ def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> A
 def _block(
     stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array, *, size: int
 ) -> Any:
-    """``count`` steps from step ``first``, at most ``size``; records beyond ``count`` are not to be read."""
+    """``count`` steps from step ``first``, at most ``size``; records beyond ``count`` are undefined."""
     global traces
     traces += 1
 
@@ -58,19 +58,19 @@ def _block(
 
 @dataclass(frozen=True)
 class Request:
-    """A block of a chain: which steps, and what they start from."""
+    """A block to run: the chain, the steps, and the state they start from."""
 
     chain: int
     restarts: int
     state: Any  # None for a chain that has not started
-    position: Any  # where the stage before ended
+    position: Any  # where the previous stage ended
     first: int
     count: int
 
 
 @dataclass(frozen=True)
 class Block:
-    """What came of a request: the state after it, its records on the host, and how long it took."""
+    """The outcome of a request: the state after it, its records on the host, and how long it took."""
 
     chain: int
     first: int
@@ -81,16 +81,16 @@ class Block:
 
 
 class Program:
-    """One stage of a method on one posterior: everything that blocks of all chains share.
+    """One stage of a method on one posterior: everything that the blocks of all chains share.
 
-    It can be sent to another process, which builds it again from the problem and the settings.
+    It can be pickled and sent to another process, which rebuilds it from the problem and the settings.
     """
 
     def __init__(self, posterior: Posterior, method: Method, number: int, seed: int):
         self.posterior, self.method, self.number, self.seed = posterior, method, number, seed
         self.stage = method.stages()[number]
         self.model, self.data = posterior.model.compiled(), posterior.data
-        # A precision set by `with jax.enable_x64(True)` is one thread's own; whoever runs blocks uses it too.
+        # A precision set by `with jax.enable_x64(True)` is local to its thread; threads that run blocks set it again.
         self.double = bool(jnp.result_type(float) == jnp.float64)
 
     def __reduce__(self) -> Any:
@@ -101,20 +101,20 @@ class Program:
         return jax.random.fold_in(key, RESTART + restarts) if restarts else key
 
     def start(self, chain: int, restarts: int, position: Any) -> Any:
-        """The first state of a chain."""
+        """The initial state of a chain."""
         with jax.enable_x64(self.double):
             return _init(self.stage, self.model, self.data, self.key(chain, restarts), position)
 
     def shapes(self, position: Any) -> Any:
-        """What a state looks like; this traces `start`, so that two threads do not do so one after the other."""
+        """Shapes and dtypes of a state. This traces `start`, so that two threads do not trace it in succession."""
         return _init.eval_shape(self.stage, self.model, self.data, self.key(0, 0), position)
 
     def compile(self, state: Any) -> None:
-        """Compile a block, on one without steps."""
+        """Compile a block by running one with zero steps."""
         self._run(state, self.key(0, 0), 0, 0)
 
     def advance(self, request: Request) -> Block:
-        """Run a block. It depends on the request alone, wherever it runs."""
+        """Run a block. The outcome depends only on the request, not on where it runs."""
         with jax.enable_x64(self.double):
             state = request.state
             if state is None:

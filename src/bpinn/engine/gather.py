@@ -1,4 +1,4 @@
-"""From the records of chains to rectangular arrays."""
+"""Collects the records of chains into rectangular arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from bpinn.run_output import SamplerStats
 
 @dataclass
 class Draws:
-    """What came out of the engine: rectangular arrays (chains, draws, ...).
+    """The engine's output: rectangular arrays (chains, draws, ...).
 
-    ``history`` has what fits recorded of their steps, (chains, records), NaN where a chain ended
+    ``history`` holds what fits recorded during their steps, (chains, records), NaN after the end of a chain that ended
     before the others.
     """
 
@@ -29,7 +29,7 @@ class Draws:
 
 
 def complete(chains: Sequence[Chain]) -> int:
-    """Draws that every chain has."""
+    """Number of draws that every chain has."""
     return max(0, min(chain.done for chain in chains) - chains[0].stage.num_warmup)
 
 
@@ -44,7 +44,7 @@ def functionals_of(chains: Sequence[Chain]) -> np.ndarray | None:
 
 
 def draws_of(chains: Sequence[Chain], number: int, dim: int, dtype: np.dtype, checkpoint: Checkpoint | None) -> Draws:
-    """As many draws as every chain of a stage has: the first ones, or with ``keep`` the last."""
+    """Equally many draws of every chain, as many as the shortest has: the first ones, or with ``keep`` the last."""
     stage, keep = chains[0].stage, chains[0].keep
     if not all(chain.records for chain in chains):
         return Draws(np.zeros((len(chains), 0, dim)), np.zeros(0), SamplerStats())
@@ -66,6 +66,6 @@ def draws_of(chains: Sequence[Chain], number: int, dim: int, dtype: np.dtype, ch
 
 
 def history_of(chains: Sequence[Chain]) -> dict[str, np.ndarray]:
-    """What the steps before the draws recorded, (chains, records), and the number of the step of each record."""
+    """The records of the steps before the draws, (chains, records), and the step number of each record."""
     rows = [concatenated(chain.before) for chain in chains if chain.before]
     return side_by_side(rows) if rows else {}

@@ -1,8 +1,8 @@
-"""Ctrl-C that is not lost.
+"""Reliable Ctrl-C.
 
-Python raises `KeyboardInterrupt` wherever the main thread happens to be. If that is a callback, such as JAX's of the
-garbage collector, it is printed, if at all, and forgotten, and the run goes on: so it is noted, too, and asked for
-between blocks of steps.
+Python raises `KeyboardInterrupt` wherever the main thread happens to be. In a callback, such as JAX's garbage
+collection hook, the exception is printed at most, then dropped, and the run continues. So each Ctrl-C is also recorded
+here, and the record is checked between blocks of steps.
 """
 
 import signal
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that are called back
+FORGETFUL = ("_xla_gc_callback", "__del__")  # callbacks that swallow exceptions
 _noted = threading.Event()
-_before: list[Any] = []  # what was done about it before
-_held = threading.Event()  # whether the first is to be noted only
+_before: list[Any] = []  # previous signal handlers
+_held = threading.Event()  # whether the next Ctrl-C is only recorded
 
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Note Ctrl-C while this lasts; in the main thread, which alone is told, and where it is not ignored."""
+    """Record Ctrl-C while this context is active; only in the main thread, and only if SIGINT is not ignored."""
     before: Any = None
     if threading.current_thread() is threading.main_thread():
         before = signal.getsignal(signal.SIGINT)
@@ -46,29 +46,29 @@ def _note(number: int, frame: Any) -> None:
 
 
 def _is_forgetful(frame: Any) -> bool:
-    """Whether an error that is raised here would be printed as ignored, and no more."""
+    """Whether an exception raised in this frame would be swallowed."""
     while frame is not None and frame.f_code.co_name not in FORGETFUL:
         frame = frame.f_back
     return frame is not None
 
 
 def hold() -> None:
-    """From now on only note the first Ctrl-C, for short work that would lose what is done if it were cut off."""
+    """From now on only record the first Ctrl-C, during short work that must not be interrupted, such as saving."""
     if threading.current_thread() is threading.main_thread():
         _held.set()
 
 
 def was_noted() -> bool:
-    """Whether there was one that nothing was done about yet."""
+    """Whether there was a Ctrl-C that has not been handled yet."""
     return _noted.is_set() and threading.current_thread() is threading.main_thread()
 
 
 def raise_if_noted() -> None:
-    """Raise what Python raised before, if nothing was done about it yet."""
+    """Raise `KeyboardInterrupt` if a Ctrl-C has not been handled yet."""
     if was_noted():
         raise KeyboardInterrupt
 
 
 def answered() -> None:
-    """Something was done about it: another is needed to be heard again."""
+    """Mark the recorded Ctrl-C as handled."""
     _noted.clear()

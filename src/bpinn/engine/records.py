@@ -1,4 +1,4 @@
-"""Blocks of a chain's records, as the device hands them over: put together, cut, and as arrays for a file."""
+"""Blocks of a chain's records: concatenating and slicing them, and converting them to arrays for a file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def record_of(arrays: dict[str, np.ndarray]) -> Record:
 
 
 def joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The history of two stages with the same objective, the second's steps counted on from the first's."""
+    """The concatenated history of two stages with the same objective; step numbers continue in the second."""
     if not before or not after:
         return before or after
     after = after | {"step": after["step"] + before["step"][-1]}
@@ -33,7 +33,7 @@ def joined(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[
 
 
 def side_by_side(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Histories of several chains, (chains, records), NaN after the end of those that ended before the longest."""
+    """Histories of several chains stacked, (chains, records), padded with NaN to the longest."""
     steps = max((row["step"] for row in rows), key=len)
 
     def fill(values: np.ndarray) -> np.ndarray:
@@ -46,11 +46,11 @@ def concatenated(blocks: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
 
 
-Reviewed = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals and statistics
+Reviewed = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals, its statistics
 
 
 def between(blocks: Sequence[Reviewed], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Functionals and statistics of the steps from ``first`` to before ``last``, wherever blocks end."""
+    """Functionals and statistics of the steps ``first`` to ``last`` (exclusive), across block boundaries."""
     parts = []
     for end, functionals, stats in blocks:
         begin = end - len(functionals)

@@ -1,7 +1,7 @@
-"""Who runs blocks where. One implementation runs them in threads of this process, one a core.
+"""Where blocks run. The one implementation runs them in threads of this process, one per core.
 
-A thread lets go of the interpreter while XLA runs. Against one host device a core with ``shard_map`` this needs no
-global JAX flag, compiles once, and draws are bit for bit those of a single core.
+A thread releases the interpreter lock while XLA runs. Compared with ``shard_map`` over one host device per core, this
+needs no global JAX flag, compiles once, and gives draws that are bitwise identical to those of a single core.
 """
 
 import os
@@ -20,22 +20,22 @@ Deliver = Callable[[Block], None]
 
 
 def available_cores() -> int:
-    """Cores that this process may use; on systems that do not say, those of the machine."""
+    """Number of cores that this process may use; where the system does not report it, all cores of the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Scheduler(ABC):
-    """Runs blocks. Whatever it is given can be sent to another process; nothing in a block depends on where it ran."""
+    """Runs blocks. All its arguments can be pickled for another process; a block does not depend on where it runs."""
 
     @abstractmethod
     def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
-        """Run a block, then call ``deliver`` with it in this process, in any thread but one at a time for a chain."""
+        """Run a block, then call ``deliver`` with it in this process: in any thread, but one at a time per chain."""
 
     @abstractmethod
     def wait(self) -> list[int]:
-        """Wait for at least one block; the chains whose blocks were delivered since. Raises what a block raised."""
+        """Wait for at least one block; return the chains whose blocks were delivered. Raises what a block raised."""
 
     @property
     @abstractmethod
@@ -48,14 +48,14 @@ class Scheduler(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Wait for what runs, and end."""
+        """Wait for running blocks, then shut down."""
 
 
 class Threads(Scheduler):
     """Blocks in threads of this process."""
 
     def __init__(self, cores: int | None = None, first: Sequence[Callable[[], Any]] = ()):
-        """``first`` is done in the threads while the first program compiles."""
+        """The functions ``first`` run in the threads while the first program compiles."""
         self.pool = ThreadPoolExecutor(max_workers=cores or available_cores())
         self.running: dict[Future, int] = {}
         for function in first:
@@ -77,7 +77,7 @@ class Threads(Scheduler):
         return bool(self.running)
 
     def prepare(self, program: Program, request: Request) -> Any:
-        """The first state is made in a thread, while a block compiles here."""
+        """Compute the initial state in a thread while a block compiles here."""
         if request.state is not None:
             program.compile(request.state)
             return None

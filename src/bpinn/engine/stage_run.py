@@ -22,19 +22,19 @@ from bpinn.monitor import Monitor
 from bpinn.run_folder.chains import Checkpoint
 from bpinn.run_output import SamplerStats
 
-BLOCK_SECONDS = 0.5  # how long a block should last, so that progress moves and Ctrl-C is answered
+BLOCK_SECONDS = 0.5  # target duration of a block, so that progress updates and Ctrl-C is handled promptly
 
 
 @dataclass
 class Progress:
-    """What a display is shown between blocks."""
+    """What a progress display receives between blocks."""
 
     running: Stage
     unit: str  # what each of the chains is called
-    is_markov: bool  # whether R-hat and ESS of the draws mean something
+    is_markov: bool  # whether R-hat and ESS of the draws are meaningful
     chains: list[Chain]
     monitor: Monitor
-    functionals: Callable[[], np.ndarray | None]  # those of the draws that every chain has
+    functionals: Callable[[], np.ndarray | None]  # of the draws that every chain has
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -43,7 +43,7 @@ class Progress:
 
 
 class StageRun:
-    """The chains of a stage, which start at ``positions``, where the stage before ended."""
+    """The chains of a stage, which start at ``positions``, where the previous stage ended."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class StageRun:
         self.policy = self.stage.policy()
         self.reviewed = 0  # the last pause
         self.pause = self.policy.next_pause(0)
-        self.warmed = 0.0  # when the last chain was through its warm-up
+        self.warmed = 0.0  # when the last chain finished its warm-up
         self.seconds_per_step = 0.0
         self.checkpoint: Checkpoint | None = None
 
     # --- what is on disk ---
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Read what is on disk, and write there from now on; draws are then not held in memory."""
+        """Read what is on disk, and write to it from now on; draws are then not held in memory."""
         self.checkpoint = checkpoint
         program = self.program
         init = partial(self.stage.init, program.model, program.data)
@@ -81,18 +81,18 @@ class StageRun:
             except InputError:
                 raise
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                raise InputError(f"{folder.folder}: its files are not this run's ({error!r}); {REMOVE}") from None
+                raise InputError(f"{folder.folder}: its files are not from this run ({error!r}); {REMOVE}") from None
 
     def catch_up(self) -> None:
-        """Repeat the reviews up to the last pause that all chains have come to: those that wait there need its
-        decision, which was not stored."""
+        """Repeat the reviews up to the last pause that all chains have reached: chains that wait there need its
+        decision, which is not stored."""
         while self.pause <= min(chain.done for chain in self.chains) and self.pause < self.stage.num_steps:
             self._review()
 
     # --- running ---
 
     def compile(self) -> None:
-        """Before the chains' blocks run; the first chain may get its first state meanwhile."""
+        """Compile before the blocks run; this may also compute the initial state of the first chain."""
         if not all(chain.finished for chain in self.chains):
             state = self.scheduler.prepare(self.program, self._request(self.chains[0], 0))
             if state is not None:
@@ -127,7 +127,7 @@ class StageRun:
         return Request(chain.number, chain.restarts, chain.state, self.positions[chain.number], chain.done, count)
 
     def _count(self, chain: Chain) -> int:
-        """Steps of its next block, which ends where warm-up ends, so that its records are all of one kind."""
+        """Number of steps of its next block. A block ends where warm-up ends, so that all its records are alike."""
         stage = self.stage
         end = min(stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps, self.pause)
         affordable = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
@@ -138,9 +138,9 @@ class StageRun:
         self.chains[block.chain].append(block.first, block.count, block.state, block.record)
 
     def _review(self) -> None:
-        """All chains are at a pause: the policy decides how they go on.
+        """All chains are at a pause: the policy decides how they continue.
 
-        Chains that are past it, in a resumed run, have had its decision applied before.
+        Chains that are already past it, in a resumed run, applied the decision before the run was stopped.
         """
         done, warmup = self.pause, self.stage.num_warmup
         first = self.reviewed if done <= warmup else warmup
@@ -154,7 +154,7 @@ class StageRun:
         for chain in lost:
             chain.restart()
         if lost:
-            return  # the others wait for them here
+            return  # the other chains wait for them here
         for chain in self.chains:
             if chain.done > done:
                 continue
@@ -166,7 +166,7 @@ class StageRun:
         self.reviewed = warmup if decision.warm else done
         self.pause = self.policy.next_pause(self.reviewed)
 
-    # --- what came of it ---
+    # --- the outcome ---
 
     def functionals(self) -> np.ndarray | None:
         """Monitored quantities of the draws that every chain has."""

@@ -1,6 +1,6 @@
 """What is kept of a chain: its records, in memory or in a folder, and its state.
 
-A chain in a folder keeps its draws there; what reviews and the display look at is held in memory either way.
+A chain with a folder stores its draws there; what reviews and the display need is held in memory either way.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from bpinn.errors import InputError
 from bpinn.methods.base import Record, Stage
 from bpinn.run_folder.chains import ChainFolder
 
-REMOVE = "remove the folder to have the chain drawn again"
+REMOVE = "remove the folder to rerun the chain"
 
 
 @dataclass
@@ -25,35 +25,35 @@ class Chain:
 
     number: int
     stage: Stage
-    keep: int | None = None  # how many of the last draws are kept; all if None
+    keep: int | None = None  # how many of the last draws are kept; None keeps all
     folder: ChainFolder | None = None
     state: Any = None
     done: int = 0
     finished: bool = False
     restarts: int = 0
-    step: int = 0  # of a fit, its own
+    step: int = 0  # of a fit, its own step number
     latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
-    records: deque[Record] = field(default_factory=deque)  # of the draws; without z, where that is in a folder
+    records: deque[Record] = field(default_factory=deque)  # of the draws; without z if that is in a folder
     before: list[dict[str, np.ndarray]] = field(default_factory=list)  # statistics of the steps before the draws
     reviewed: list[Reviewed] = field(default_factory=list)  # of all steps, for reviews
 
     def begin(self, restarts: int) -> None:
-        """Put it before its first step."""
+        """Reset it to before its first step."""
         self.restarts, self.state, self.done, self.step, self.finished = restarts, None, 0, 0, False
         self.latest = {}
         for kept in (self.records, self.before, self.reviewed):
             kept.clear()
 
     def restart(self) -> None:
-        """Forget all of it, for another start."""
+        """Discard everything and restart from another starting point."""
         if self.folder is not None:
             self.folder.restart()
         self.begin(self.restarts + 1)
 
     def append(self, first: int, count: int, state: Any, record: Record) -> None:
-        """Keep a block that was run; on disk before anything else."""
+        """Store a finished block, first of all on disk."""
         if self.stage.has_history:
-            # A fit that has stopped early still fills its block; only the steps that it took are of interest.
+            # A fit that stopped early still fills its block; keep only the steps that it took.
             took = np.diff(record.stats["step"], prepend=self.step) > 0
             record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
         if self.folder is not None:
@@ -64,23 +64,23 @@ class Chain:
         self.finished = self.done >= self.stage.num_steps or self.stage.finished(state)
 
     def restore(self, like: Any, dim: int, functionals: int) -> None:
-        """Read what is in its folder; a state there must be like the one given. `DamagedError` if a file is damaged."""
+        """Read its folder; a stored state must have the structure of ``like``. `DamagedError` if a file is damaged."""
         leaves = self.read(dim, functionals)
         assert self.folder is not None
         if leaves is None:
-            self.folder.clear()  # blocks without a state, of a chain that was being forgotten
+            self.folder.clear()  # blocks without a state, of a chain that was being discarded
             return
         shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(like)]
         if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
             raise InputError(
-                f"{self.folder.folder}: its state is not one that this version and precision make; resume with those "
-                f"that the run was started with, or {REMOVE}"
+                f"{self.folder.folder}: its state was written by another version or in another precision; resume with "
+                f"those that the run was started with, or {REMOVE}"
             )
         self.state = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
         self.finished = self.done >= self.stage.num_steps or self.stage.finished(self.state)
 
     def read(self, dim: int, functionals: int) -> list[np.ndarray] | None:
-        """Hold the records in its folder; the leaves of its state, or None if there is none."""
+        """Load the records in its folder; return the leaves of its state, or None if there is none."""
         assert self.folder is not None
         done, leaves, blocks = self.folder.read()
         self.begin(self.folder.restarts)
@@ -88,12 +88,12 @@ class Chain:
             count, record = int(arrays["count"]), record_of(arrays)
             rows = {"z": (count, dim), "functionals": (count, functionals)}
             if any(arrays[name].shape != shape for name, shape in rows.items() if name in arrays):
-                raise InputError(f"{self.folder.folder}: its block from step {first} is not this run's; {REMOVE}")
+                raise InputError(f"{self.folder.folder}: its block from step {first} is not from this run; {REMOVE}")
             self._hold(record, first + count)
         return leaves if done else None
 
     def _hold(self, record: Record, done: int) -> None:
-        """Take a block's records into memory, whether new or from disk."""
+        """Hold a block's records in memory, whether new or from disk."""
         if self.stage.has_history:
             self.step = max([self.step, *record.stats["step"]])
         if all(len(values) for values in record.stats.values()):

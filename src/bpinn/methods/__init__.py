@@ -1,4 +1,4 @@
-"""Estimators of the posterior, as frozen settings objects."""
+"""Inference methods, as frozen settings objects."""
 
 from bpinn.methods.base import Method
 from bpinn.methods.dropout import Dropout

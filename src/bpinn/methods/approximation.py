@@ -1,4 +1,4 @@
-"""Approximations of the posterior by a density that is fitted: what variational inference and flows share."""
+"""Approximations of the posterior by a fitted density: what variational inference and flows share."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from bpinn.problem import Problem
 from bpinn.run_output import RunOutput
 
 STARTS = ("auto", "small", "fit", "laplace")
-MOST_PARAMETERS = 2000  # for which a square matrix is trained
+MOST_PARAMETERS = 2000  # above this a square matrix is too large to train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Approximation(Trained):
-    """A density q(z) fitted by maximising the evidence lower bound, mean of log p(z, data) - log q(z) over q.
+    """A density q(z) fitted by maximising the evidence lower bound, the mean of log p(z, data) - log q(z) under q.
 
-    Parameters are in units of the prior: ``z = centre + scale * v`` and q is a density of ``v``.
+    Parameters are in units of the prior: ``z = centre + scale * v``, and q is a density of ``v``.
     """
 
     is_posterior: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class Approximation(Trained):
     @property
     @abstractmethod
     def _start(self) -> str:
-        """What "auto" means here."""
+        """The start to use, with "auto" resolved."""
 
     def stages(self) -> tuple[Stage, ...]:
         if self._start == "small":
@@ -66,33 +66,33 @@ class Approximation(Trained):
         size = Parameters(problem).dim
         if size > MOST_PARAMETERS:
             raise InputError(
-                f"{type(self).__name__}: the problem has {size} parameters, and matrices of that size are for up to "
-                f"{MOST_PARAMETERS}; use bp.HMC(), {instead}, or a KarhunenLoeve field"
+                f"{type(self).__name__}: the problem has {size} parameters, but a square matrix over the parameters is "
+                f"limited to {MOST_PARAMETERS}; use bp.HMC(), {instead}, or a KarhunenLoeve field"
             )
 
     def judge(self, run: RunOutput) -> Diagnosis:
         return diagnose_approximation(run)
 
     def noise_size(self, dim: int) -> int:
-        """How many standard normal numbers a draw takes."""
+        """Number of standard normal numbers that a draw needs."""
         return dim
 
     def ready(self, params: Any) -> Any:
-        """What all draws need of the parameters, computed once."""
+        """What all draws need from the parameters, computed once."""
         return params
 
     @abstractmethod
     def carry(self, ready: Any, eps: Array) -> tuple[Array, Array]:
-        """The draw ``v`` that standard normal ``eps`` become, and the log density to train with."""
+        """Transform standard normal ``eps`` into a draw ``v``; return it with the log density to train with."""
 
     def exact(self, ready: Any, eps: Array) -> tuple[Array, Array, dict[str, Array]]:
-        """The draw ``v``, its log density, and what is to be told of it."""
+        """The draw ``v``, its exact log density, and the statistics to record with it."""
         return *self.carry(ready, eps), {}
 
     def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
         centre, scale = prior_units(model)
         eps = jax.random.normal(key, (self.num_samples, self.noise_size(model.dim)), float)
-        # Without the barrier XLA computes these again for everyone who uses them.
+        # Without the barrier XLA recomputes these at every use.
         eps, ready = jax.lax.optimization_barrier((eps, self.ready(params)))
 
         def one(eps: Array) -> Array:

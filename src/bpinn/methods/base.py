@@ -1,6 +1,6 @@
-"""What every method is made of: stages of steps, each step a pure function.
+"""The parts of a method: stages, each a sequence of steps, each step a pure function.
 
-A method is a frozen settings object. It offers stages; a stage is a pure `init` and a pure
+A method is a frozen settings object. It defines stages; a stage is a pure `init` and a pure
 `step`, and the engine (`bpinn.engine`) runs the steps in compiled blocks, chain by chain.
 """
 
@@ -22,7 +22,7 @@ from bpinn.run_output import RunOutput, SamplerStats
 
 
 class Record(NamedTuple):
-    """What a step hands to the host, arrays. ``z`` and ``functionals`` are None where positions are no draws."""
+    """The arrays that a step passes to the host. ``z`` and ``functionals`` are None where positions are not draws."""
 
     z: Any
     functionals: Any
@@ -30,11 +30,11 @@ class Record(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """What a policy sees when all chains have come to a pause.
+    """What a policy sees when all chains have reached a pause.
 
-    ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): of the steps since the last pause in
-    warm-up, of all draws after it. ``is_equation`` marks the functionals that are equations, ``dim`` is the number of
-    parameters. A decision depends on nothing else, so that a resumed run comes to the same ones.
+    ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): during warm-up, of the steps since the
+    last pause; after it, of all draws. ``is_equation`` marks the functionals that are equations, ``dim`` is the number
+    of parameters. A decision depends on nothing else, so a resumed run makes the same decisions.
     """
 
     done: int
@@ -45,16 +45,16 @@ class Pause(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a policy decides: a change of all chains (see `Stage.apply`), and how they go on."""
+    """What a policy decides: an adjustment of all chains (see `Stage.apply`), and how they continue."""
 
     adjustment: Any = None
-    warm: bool = False  # warm-up is complete, and what is left of it is skipped
+    warm: bool = False  # warm-up is complete; its remaining steps are skipped
     enough: bool = False  # there are enough draws
-    lost: tuple[int, ...] = ()  # chains to be restarted from another start, before anything else is done
+    lost: tuple[int, ...] = ()  # chains to restart from another starting point, before anything else is done
 
 
 class Policy:
-    """Decides between blocks, from all chains together, how they go on. This one lets them run to the end."""
+    """Decides between blocks, from all chains together, how they continue. This one lets them run to the end."""
 
     num_steps: int
 
@@ -73,38 +73,38 @@ class Unsupervised(Policy):
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """A part of a run: ``num_steps`` recorded steps, of which the first ``num_warmup`` are dropped."""
+    """A part of a run: ``num_steps`` recorded steps, the first ``num_warmup`` of which are discarded."""
 
     name: ClassVar[str]
-    has_history: ClassVar[bool] = False  # whether its records, before the draws, belong to the result's history
-    verb: ClassVar[str] = "draws"  # what its steps are, for the display
-    may_stop: ClassVar[bool] = False  # whether what it has is of use when it is stopped before its end
+    has_history: ClassVar[bool] = False  # whether the records before the draws go into the result's history
+    verb: ClassVar[str] = "draws"  # what the display calls its steps
+    may_stop: ClassVar[bool] = False  # whether its state is useful if it is stopped before its end
     num_steps: int
     num_warmup: int
 
     @property
     def most_restarts(self) -> int:
-        """How often a chain that a policy finds lost may be restarted."""
+        """How often a chain may be restarted after a policy finds it lost."""
         return 0
 
     @property
     def until_good(self) -> bool:
-        """Whether it may end before all steps are done, when a review finds them enough."""
+        """Whether it may end before all steps are done, once a review finds enough draws."""
         return False
 
     @property
     def until_warm(self) -> bool:
-        """Whether its warm-up may end before all of its steps are done, when a review finds that it can."""
+        """Whether its warm-up may end early, once a review finds it complete."""
         return False
 
     @property
     def steps_per_record(self) -> int:
-        """How many of the method's own steps a recorded step is, for people."""
+        """How many of the method's own steps a recorded step stands for, for the display."""
         return 1
 
     @abstractmethod
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        """State of a chain at the start; ``previous`` is the stage before's last position, or None."""
+        """Initial state of a chain; ``previous`` is the last position of the previous stage, or None."""
 
     @abstractmethod
     def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
@@ -112,58 +112,58 @@ class Stage(ABC):
 
     @abstractmethod
     def position(self, state: Any) -> Any:
-        """What the next stage starts from: a chain's ``z``, or what was fitted."""
+        """What the next stage starts from: a chain's ``z``, or the fitted parameters."""
 
     def finished(self, state: Any) -> bool:
-        """Whether a chain has no more to do before its steps are done."""
+        """Whether a chain is finished before all its steps are done."""
         return False
 
     def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
-        """How it is going, for the display: words with figures from the last statistics of each chain."""
+        """Figures for the display, from the latest statistics of each chain."""
         return []
 
     def policy(self) -> Policy:
-        """What is decided between blocks; nothing unless overridden."""
+        """The policy that decides between blocks; by default it decides nothing."""
         return Unsupervised(self.num_steps)
 
     def apply(self, state: Any, adjustment: Any) -> Any:
-        """A chain's state after a policy's adjustment."""
+        """Apply a policy's adjustment to a chain's state."""
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Settings of an estimator of the posterior. Data and seed come in the call of `infer`."""
+    """Settings of an inference method. Data and seed are passed to `infer`."""
 
     registry: ClassVar[Registry] = Registry("method")
-    fewer: ClassVar[str] = "fewer num_draws"  # what to do when draws take too much memory
+    fewer: ClassVar[str] = "a smaller num_draws="  # completes "use ... to store fewer draws", if memory runs short
     unit: ClassVar[str] = "chain"  # what each of ``chains`` is called
-    has_spread: ClassVar[bool] = True  # whether the spread of the draws stands for an uncertainty
-    is_markov: ClassVar[bool] = True  # whether the draws of a chain follow each other, so that R-hat and ESS mean much
-    is_posterior: ClassVar[bool] = True  # whether draws are of the posterior, or of something near it
-    recorded: ClassVar[frozenset[str]] = frozenset({"log_density"})  # statistics that its verdict is based on
-    fitted: ClassVar[frozenset[str]] = frozenset()  # likewise of the history of a fit
+    has_spread: ClassVar[bool] = True  # whether the spread of the draws represents an uncertainty
+    is_markov: ClassVar[bool] = True  # whether each chain is a Markov chain, so that R-hat and ESS are meaningful
+    is_posterior: ClassVar[bool] = True  # whether draws are from the posterior or an approximation of it
+    recorded: ClassVar[frozenset[str]] = frozenset({"log_density"})  # statistics that its verdict needs
+    fitted: ClassVar[frozenset[str]] = frozenset()  # the same for the history of a fit
     chains: int
 
     def plain(self) -> Self:
-        """The same settings, with Python's own numbers in place of NumPy's."""
+        """The same settings, with NumPy scalars converted to Python numbers."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: _plain(value) for name, value in given.items()})
 
     @property
     def kept(self) -> int | None:
-        """How many of the last draws of each chain are kept; all, if None."""
+        """How many of the last draws of each chain are kept; None keeps all."""
         return None
 
     def check(self, problem: Problem) -> None:  # noqa: B027
-        """Raise `InputError` if the method cannot take on the problem."""
+        """Raise `InputError` if the method cannot be used for the problem."""
 
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of a run, in order; the last one gives the draws."""
+        """The stages of a run, in order; the last one produces the draws."""
 
     def judge(self, run: RunOutput) -> Diagnosis:
-        """The verdict on a run's draws, before the readings are looked at; as Markov chains unless overridden."""
+        """The verdict on a run's draws, before the readings are checked; by default as Markov chains."""
         return diagnose_chains(run)
 
     def extent(self, chains: int, draws: int) -> str:
@@ -171,10 +171,10 @@ class Method(ABC):
         return f"{chains} {self.unit}{'s' if chains > 1 else ''} of {draws} draws"
 
     def weights(self, visits: np.ndarray, stats: SamplerStats) -> np.ndarray | None:
-        """How much each chain counts in the probabilities of several solutions; None if chains cannot say.
+        """Weight of each chain in the probabilities of several solutions; None if these cannot be estimated.
 
-        ``visits`` is the share of each chain's draws on each solution, (solutions, chains). Chains that have all
-        visited all solutions count the same.
+        ``visits`` is the share of each chain's draws on each solution, (solutions, chains). If every chain has visited
+        every solution, all chains have the same weight.
         """
         return None if np.any(visits == 0) else np.ones(visits.shape[1])
 

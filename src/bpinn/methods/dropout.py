@@ -1,4 +1,4 @@
-"""Dropout: networks with neurons left out at random, whose spread stands for the uncertainty."""
+"""Dropout: networks with randomly dropped neurons, whose spread is taken as the uncertainty."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,18 +20,18 @@ from bpinn.run_output import RunOutput
 @register("dropout")
 @dataclass(frozen=True, kw_only=True)
 class Dropout(Network):
-    """Dropout: a network is trained with neurons left out at random, and draws leave out others.
+    """Dropout: a network is trained with randomly dropped neurons, and each draw drops neurons at random again.
 
-    A draw is the network with the weights of the neurons that dropped out set to zero. Unknowns do not drop out: their
-    draws are their values in the last training steps. The spread of the draws is not a posterior: it depends on the
-    rate, and hardly on the noise.
+    A draw is the network with the weights of the dropped neurons set to zero. Unknowns are not dropped: their draws
+    are their values in the last training steps. The spread of the draws is not a posterior: it depends on the rate,
+    and hardly on the noise.
 
     Arguments:
-        rate: the probability that a hidden neuron drops out.
-        num_steps, learning_rate, schedule, loss, patience, chains: as in `PINN`. With the rate of learning constant,
-            as it is unless said otherwise, unknowns keep moving, which is what their spread is.
-        num_draws: networks that are drawn.
-        last: training steps from which the draws of unknowns are taken, evenly.
+        rate: the probability that a hidden neuron is dropped.
+        num_steps, learning_rate, schedule, loss, patience, chains: as in `PINN`. With a constant learning rate, the
+            default here, unknowns keep moving, and this movement is their spread.
+        num_draws: number of networks to draw.
+        last: number of final training steps from which the draws of unknowns are taken, evenly spaced.
 
     Example:
         >>> import bpinn as bp
@@ -65,7 +65,7 @@ class Dropout(Network):
         for name, field in problem.fields.items():
             if field.dropout(jax.random.key(0), self.rate, problem.bounds(name)) is None:
                 raise InputError(
-                    f"Dropout: field {name!r} has no hidden neurons to leave out; give it some, such as "
+                    f"Dropout: field {name!r} has no hidden neurons to drop; use a network with hidden layers, such as "
                     "bp.MLP(hidden=(50, 50)), or use bp.HMC()"
                 )
 
@@ -77,7 +77,7 @@ class Dropout(Network):
         health = super().judge(run)
         health.worsen(
             "care",
-            "the spread of dropout's draws is not a posterior: it follows the dropout rate rather than the noise",
+            "the spread of dropout's draws is not a posterior: it depends on the dropout rate rather than on the noise",
             "HMC for error bars",
         )
         return health
@@ -87,7 +87,7 @@ class Dropout(Network):
         return mask(model, key, self.rate) * z if self.rate > 0 else z
 
     def memory(self, model: Model, params: Array) -> tuple[Array, Array]:
-        """The unknowns of the last steps, as a ring, and the number of steps done."""
+        """The unknowns of the last steps, as a ring buffer, and the number of steps done."""
         scalars = model.dim - model.parameters.num_weights
         return jnp.zeros((min(self.last, self.num_steps), scalars), float), jnp.int32(0)
 

@@ -1,4 +1,4 @@
-"""Normalizing flows: the paper's potential flow (Algorithm 3), and coupling flows, which are much quicker."""
+"""Normalizing flows: the paper's potential flow (Algorithm 3), and coupling flows, which are much faster."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,30 +23,30 @@ from bpinn.registry import register
 
 KINDS = ("coupling", "spline", "potential")
 DENSITIES = ("exact", "laplacian")
-REACH = 5.0  # splines bend the real line between minus and plus so much; beyond, they leave it alone
-FIRST_OUTPUT = 0.01  # of the conditioners' last layers, so that a flow starts near the identity
+REACH = 5.0  # splines act on the interval from minus to plus this value; outside of it they are the identity
+FIRST_OUTPUT = 0.01  # scale of the conditioners' last layers, so that a flow starts near the identity
 
 
 @register("flow")
 @dataclass(frozen=True, kw_only=True)
 class Flow(Approximation):
-    """A normalizing flow: standard normal draws carried by a trained bijection to the posterior.
+    """A normalizing flow: a trained bijection transforms standard normal draws into draws of the posterior.
 
-    Draws are independent, and unlike a Gaussian a flow can bend. It is for problems with up to some hundred parameters,
-    such as Karhunen-Loève fields.
+    Draws are independent, and unlike a Gaussian a flow can represent curved posteriors. It is meant for problems with
+    up to a few hundred parameters, such as Karhunen-Loève fields.
 
     Arguments:
         kind: "coupling" (affine coupling layers), "spline" (coupling layers with rational quadratic splines, slower),
             or "potential" (the paper's, along the gradient of a potential, slower still).
-        layers: coupling layers.
-        knots: of each spline.
+        layers: number of coupling layers.
+        knots: number of knots of each spline.
         hidden: widths of the conditioners' hidden layers (all equal), or of the potential's network.
         steps: Euler steps of the potential flow.
-        density: of the potential flow: "exact" is that of the Euler map; "laplacian" is the paper's, which is that of
-            the flow in continuous time. With few steps it makes the standard deviations too small.
-        affine: follow the flow by a learned linear map, which takes over scales and correlations.
+        density: density of the potential flow: "exact" is that of the Euler map; "laplacian" is the paper's, that of
+            the flow in continuous time. With few steps the latter makes the standard deviations too small.
+        affine: append a learned linear map to the flow, which represents scales and correlations.
         num_samples, num_steps, learning_rate, schedule, patience, num_draws, chains, init, init_steps: as in `VI`;
-            "auto" starts the linear map with "laplace".
+            "auto" initialises the linear map with "laplace".
 
     Example:
         >>> import bpinn as bp
@@ -80,15 +80,17 @@ class Flow(Approximation):
         for name in ("layers", "knots", "steps"):
             check_count("Flow", name, getattr(self, name))
         if not self.hidden:
-            raise InputError("Flow: hidden must name the width of at least one hidden layer, such as (64,)")
+            raise InputError("Flow: hidden must have the width of at least one hidden layer, such as (64,)")
         for width in self.hidden:
             check_count("Flow", "each width in hidden", width)
         if self.kind != "potential" and len(set(self.hidden)) > 1:
-            raise InputError(f"Flow: the hidden layers of coupling flows have equal widths, got hidden={self.hidden!r}")
+            raise InputError(f"Flow: hidden layers of coupling flows must be equally wide, got hidden={self.hidden!r}")
         if not isinstance(self.affine, bool):
             raise InputError(f"Flow: affine must be True or False, got {self.affine!r}")
         if not self.affine and self.init in ("fit", "laplace"):
-            raise InputError(f"Flow: init={self.init!r} is a start of the linear map, which affine=False leaves out")
+            raise InputError(
+                f"Flow: init={self.init!r} initialises the linear map, which affine=False removes; use init='small'"
+            )
 
     @classmethod
     def paper(cls, steps: int = 50, **changes: Any) -> "Flow":
@@ -121,7 +123,7 @@ class Flow(Approximation):
         return affine, _layers(self, model.dim).first_arrays(key_bijection)
 
     def forward(self, params: Any, eps: Array, *, training: bool = False) -> tuple[Array, Array]:
-        """Where a standard normal draw goes, and the log determinant of the derivative."""
+        """The image of a standard normal draw, and the log determinant of the Jacobian."""
         affine, inner = params
         if self.kind == "potential":
             v, growth = potential.forward(inner, eps, self.steps, laplacian=training and self.density == "laplacian")
@@ -133,7 +135,7 @@ class Flow(Approximation):
         return affine.mean + lower @ v, growth + jnp.sum(jnp.log(jnp.diag(lower)))
 
     def inverse(self, params: Any, v: Array) -> tuple[Array, Array]:
-        """The standard normal draw that goes to ``v``, and the log determinant of the inverse's derivative."""
+        """The standard normal draw that is mapped to ``v``, and the log determinant of the inverse's Jacobian."""
         affine, inner = params
         growth = jnp.zeros((), v.dtype)
         if affine is not None:
@@ -150,8 +152,8 @@ class Flow(Approximation):
         v, growth = self.forward(ready, eps, training=True)
         if self.kind != "coupling":
             return v, _log_normal(eps) - growth
-        # As in VI's gradient="path": no gradient of the density by its parameters, whose mean is zero. The inverses of
-        # the other kinds are too slow, or too inexact in single precision, for it.
+        # As in VI's gradient="path": omit the gradient of the density with respect to its parameters, whose mean is
+        # zero. For the other kinds the inverse is too slow for this, or too inexact in single precision.
         eps, shrinkage = self.inverse(jax.lax.stop_gradient(ready), v)
         return v, _log_normal(eps) + shrinkage
 
@@ -166,7 +168,7 @@ def _log_normal(eps: Array) -> Array:
 
 
 class _Layers(NamedTuple):
-    """What of a coupling flow is not trained: a layer of the library without its arrays, and the permutations."""
+    """The parts of a coupling flow that are not trained: a flowjax layer without its arrays, and the permutations."""
 
     layer: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -208,7 +210,7 @@ class _Layers(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _coupling(settings: Flow, dim: int, double: bool) -> _Layers:
-    # Here, because importing them takes half a second, which only flows need.
+    # Imported here because it takes half a second and only flows need it.
     import equinox as eqx
     from flowjax.bijections import Affine, Coupling, RationalQuadraticSpline
 
@@ -227,14 +229,14 @@ def _coupling(settings: Flow, dim: int, double: bool) -> _Layers:
         arrays, rest = eqx.partition(layer, eqx.is_inexact_array)
         leaves, structure = jax.tree.flatten(arrays)
         rng = np.random.default_rng(0)
-        # The halves change places, so that what one layer leaves alone the next one moves.
+        # The halves swap places, so that each layer transforms what the previous one left unchanged.
         half = dim // 2
         permutations = np.stack(
             [np.append(rng.permutation(np.arange(half, dim)), rng.permutation(half)) for _ in range(settings.layers)]
         )
         return _Layers(rest, tuple(leaf.shape for leaf in leaves), structure, permutations)
 
-    # A thread of its own is outside of any trace; equinox's checks fail in jax.ensure_compile_time_eval.
+    # A separate thread is outside of any trace; equinox's checks fail in jax.ensure_compile_time_eval.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(build).result()
 

@@ -1,4 +1,4 @@
-"""Gaussians in units of the prior: the families of variational inference, and Laplace's approximation to start from."""
+"""Gaussians in units of the prior: the variational families, and the Laplace approximation as a starting point."""
 
 from typing import Any, NamedTuple
 
@@ -10,8 +10,8 @@ from jax.scipy.linalg import solve_triangular
 from bpinn.methods.start import prior_units, small
 from bpinn.posterior import Model
 
-FIRST_SD = 0.03  # of the prior's; from wider Gaussians the likelihood's gradient is mostly noise
-LEAST_PRECISION = 0.5  # of a direction, in units of the prior's, where the log density is not concave
+FIRST_SD = 0.03  # in prior sds; under wider Gaussians the gradient of the likelihood is mostly noise
+LEAST_PRECISION = 0.5  # in units of the prior's, for directions in which the log density is not concave
 
 
 class Gaussian(NamedTuple):
@@ -23,7 +23,7 @@ class Gaussian(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A Gaussian as it is used: ``sd`` of each component's own part; ``factor`` times ``sd``'s row is the rest of it.
+    """A Gaussian in the form used for evaluation: ``factor`` holds the correlations, in units of ``sd``.
 
     The factor is (dim, 0), (dim, rank), or lower triangular with a unit diagonal.
     """
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     log_sd: Array
 
     def carry(self, eps: Array, family: str) -> Array:
-        """The draw that standard normal ``eps`` become; (dim + rank,) of them for the low-rank family, else (dim,)."""
+        """Transform standard normal ``eps`` into a draw; (dim + rank,) of them for the low-rank family, else (dim,)."""
         if family == "mean-field":
             return self.mean + self.sd * eps
         if family == "low-rank":
@@ -73,7 +73,7 @@ def scale_tril(gaussian: Gaussian) -> Array:
 
 
 def first(start: str, model: Model, data: Any, key: Array, previous: Any, family: str, rank: int) -> Gaussian:
-    """The Gaussian to start a fit from; ``previous`` is the end of the fit before, unless the start is "small"."""
+    """The initial Gaussian of a fit; ``previous`` is the result of the preceding fit, unless the start is "small"."""
     if start == "small":
         key, key_mean = jax.random.split(key)
         mean = small(model, data, key_mean)
@@ -94,7 +94,7 @@ def _laplace(model: Model, data: Any, key: Array, v: Array, family: str, rank: i
         return _with_sd(v, sd, family, rank, key)
     precision, directions = jnp.linalg.eigh(0.5 * (curvature + curvature.T))
     root = directions.T / jnp.sqrt(jnp.maximum(jnp.abs(precision), LEAST_PRECISION))[:, None]
-    # By QR rather than Cholesky: the covariance may be too ill-conditioned to be factorised in single precision.
+    # QR rather than Cholesky: the covariance may be too ill-conditioned for a Cholesky factor in single precision.
     lower = jnp.linalg.qr(root, mode="r").T
     lower = lower * jnp.sign(jnp.diag(lower))
     sd = jnp.diag(lower)

@@ -29,14 +29,14 @@ class _State(NamedTuple):
     hmc: hmc.HMCState
     step_size: Any
     mass: Any
-    weight: Array  # of the log likelihood, below one while the noise is annealed
+    weight: Array  # of the log likelihood, below one during annealing
     first_weight: Array
     length: Array  # leapfrog steps of a trajectory
 
 
 @dataclass(frozen=True)
 class Hamiltonian(Stage):
-    """Warm-up and draws of HMC or NUTS; one compiled step serves both, adaptation being masked."""
+    """Warm-up and draws of HMC or NUTS; one compiled step does both, with adaptation masked after warm-up."""
 
     name: ClassVar[str] = "draws"
     settings: "Sampler"
@@ -74,8 +74,8 @@ class Hamiltonian(Stage):
         )
         weight = jnp.ones((), begin.z.dtype)
         if self.settings.init == "anneal":
-            # So much that the likelihood starts about as strong as the prior of all parameters together.
-            # The constants of the noise are left out, so that it does not depend on units.
+            # Choose the weight so that the likelihood starts about as strong as the prior of all parameters together.
+            # The constants of the noise are omitted, so that the weight does not depend on units.
             misfit = model.saturated_log_likelihood(data) - begin.log_likelihood
             weight = jnp.nan_to_num(model.dim / (model.dim + jnp.maximum(misfit, 0.0)), nan=1e-12)
             weight = jnp.clip(weight, 1e-12, 1.0)
@@ -160,7 +160,7 @@ class Hamiltonian(Stage):
         return state._replace(step_size=state.step_size._replace(log_step_size_avg=own))
 
     def _anneal(self, model: Model, state: _State, step: Array) -> _State:
-        """Strengthen the likelihood a little, geometrically, from its first weight to one."""
+        """Raise the weight of the likelihood by one step, geometrically from its first value to one."""
         last = self.policy().last_annealed
         weight = state.first_weight ** jnp.clip(1.0 - step / last, 0.0, 1.0)
         prior, slope = jax.value_and_grad(model.log_prior)(state.hmc.position)
@@ -171,7 +171,7 @@ class Hamiltonian(Stage):
             slope + ratio * (state.hmc.logdensity_grad - slope),
         )
         chosen = jax.tree.map(lambda new, old: jnp.where(ratio == 1.0, old, new), rescaled, state.hmc)
-        # While the target moves the step size must follow it; then its average starts anew.
+        # While the target changes the step size must follow it; afterwards its average is reset.
         s = state.step_size
         follow = s._replace(step=jnp.minimum(s.step, self.adaptation.step_size_memory))
         anew = s._replace(
@@ -185,7 +185,7 @@ class Hamiltonian(Stage):
         return state._replace(hmc=chosen, step_size=step_size, weight=weight)
 
     def _adapt_mass(self, state: _State, step: Array) -> _State:
-        """Stan's windows: variances are collected in growing windows, the step size starts anew after each."""
+        """Stan's windows: variances are estimated in growing windows, and the step size restarts after each."""
         (restart_step_size, _, final_step_size), (_, update_mass, final_mass) = self._adapters()
         policy = self.policy()
         with jax.ensure_compile_time_eval():
@@ -193,7 +193,7 @@ class Hamiltonian(Stage):
         collecting, closing = (jnp.asarray(schedule[:, i], bool) for i in (0, 1))
         warming = step < policy.tuning
         at = jnp.minimum(step, policy.tuning - 1)
-        # While the likelihood is still being strengthened, variances are not yet the posterior's.
+        # While the likelihood is still being annealed, variances are not yet the posterior's.
         settled = warming & (step >= (policy.last_annealed if policy.anneals else 0))
         collect, close = settled & collecting[at], settled & closing[at]
 
@@ -211,7 +211,7 @@ class Hamiltonian(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(Method):
-    """What HMC and NUTS share."""
+    """Settings and stages that HMC and NUTS share."""
 
     fewer: ClassVar[str] = "thin= or keep="
 
@@ -229,19 +229,19 @@ class Sampler(Method):
 
     @property
     def finds_length(self) -> bool:
-        """Whether the length of trajectories is found in warm-up."""
+        """Whether the trajectory length is tuned during warm-up."""
         return False
 
     @property
     def first_length(self) -> int:
-        """Leapfrog steps of the first trajectory, for a method that goes by them."""
+        """Leapfrog steps of the first trajectory, for a method with a trajectory length."""
         return 0
 
     @abstractmethod
     def move(
         self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array
     ) -> Any:
-        """One transition: the next state and blackjax's information about it."""
+        """One transition: the next state and blackjax's info about it."""
 
     def _check(self) -> None:
         name = type(self).__name__

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo with trajectories of fixed length: the paper's Algorithm 1, and our default."""
+"""Hamiltonian Monte Carlo with a fixed trajectory length: the paper's Algorithm 1, and the default method."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,29 +20,29 @@ class HMC(Sampler):
     """Hamiltonian Monte Carlo.
 
     Arguments:
-        num_leapfrog: leapfrog steps in a trajectory; unless given, found in warm-up from how well the chains mix, and
-            mended after it.
-        jitter: each trajectory's number of steps is drawn from ``num_leapfrog * (1 ± jitter)``, so that
-            no quantity comes back to where it was in every trajectory; 0 keeps it fixed.
-        step_jitter: each trajectory's step size is drawn from ``(1 - step_jitter, 1)`` times the one that was found, so
-            that a chain gets through places where that is too long; 0 keeps it fixed.
-        num_warmup: transitions in which the step size is found, which are not kept; unless given, as many as it
-            takes for step sizes to settle, 350 at least and 600 at most.
-        num_draws: draws of each chain after warm-up; unless given, as many as it takes for the run to be judged good,
-            200 at least and ``most_draws`` at most.
-        most_draws: of each chain, where ``num_draws`` is not given: how long to try. Where trajectories turn out to be
-            too short after all, they are lengthened, and there are fewer draws.
-        step_size: the first step size; dual averaging takes it from there.
+        num_leapfrog: leapfrog steps in a trajectory; by default tuned during warm-up from how well the chains mix, and
+            corrected later if necessary.
+        jitter: the number of steps of each trajectory is drawn from ``num_leapfrog * (1 ± jitter)``, so that
+            no quantity returns to its starting value in every trajectory; 0 keeps the number fixed.
+        step_jitter: the step size of each trajectory is drawn from ``(1 - step_jitter, 1)`` times the tuned one, so
+            that a chain gets through regions where the tuned one is too large; 0 keeps the step size fixed.
+        num_warmup: transitions that tune the step size and are discarded; by default as many as step sizes need to
+            settle, at least 350 and at most 600.
+        num_draws: draws of each chain after warm-up; by default as many as the run needs to be judged good, at least
+            200 and at most ``most_draws``.
+        most_draws: upper limit of draws of each chain if ``num_draws`` is not given. If trajectories turn out to be
+            too short after warm-up, they are lengthened, and the limit falls accordingly.
+        step_size: the initial step size, which dual averaging then adapts.
         target_accept: the acceptance rate that dual averaging aims for.
         mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
-            estimates the posterior's variances in warm-up.
-        init: "anneal" starts at a draw from the prior and strengthens the likelihood step by step in the
+            estimates the posterior's variances during warm-up.
+        init: "anneal" starts at a draw from the prior and raises the weight of the likelihood step by step in the
             first part of warm-up; "map" climbs to the mode from small weights; "prior" starts at a draw
-            from the prior at once.
-        init_steps: Adam steps of the climb, where ``init="map"``.
-        thin: keep one draw in so many.
-        keep: keep only the last so many draws of each chain.
-        chains: number of chains unless `infer` is told otherwise.
+            from the prior with the full likelihood.
+        init_steps: Adam steps of the climb, for ``init="map"``.
+        thin: keep every n-th draw.
+        keep: keep only the last n draws of each chain.
+        chains: number of chains, if `infer` is not given one.
 
     Example:
         >>> import bpinn as bp

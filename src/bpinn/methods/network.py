@@ -1,4 +1,4 @@
-"""What the plain network and the one with dropout share: one vector, trained on the data from small weights."""
+"""What `PINN` and `Dropout` share: one parameter vector, trained on the data from small weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ LOSSES = ("mse", "likelihood", "posterior")
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Trained):
-    """The trained vector is in units of the prior. ``loss`` says what it is trained on."""
+    """A network trained as a point estimate. The trained vector is in units of the prior; ``loss`` is the objective."""
 
     learning_rate: float = 1e-3
     loss: str = "mse"
@@ -34,14 +34,14 @@ class Network(Trained):
             name = inferred[0]
             raise InputError(
                 f"{type(self).__name__}: {name!r} is to be inferred, which is not possible with loss={self.loss!r}; "
-                "state the noise, or use loss='posterior' or bp.HMC()"
+                "give the noise as a number, or use loss='posterior' or bp.HMC()"
             )
 
     def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Array:
         return small(model, data, key)
 
     def masked(self, model: Model, params: Array, key: Array) -> Array:
-        """The vector ``z`` of the network, with the neurons that drop out."""
+        """The parameter vector ``z`` of the network, with dropout applied."""
         centre, scale = prior_units(model)
         return centre + scale * params
 
@@ -54,14 +54,14 @@ class Network(Trained):
             residuals = [group.likelihood.residual(values, mean) for group, mean, values in groups]
             return sum((jnp.mean(residual**2) for residual in residuals), start=jnp.zeros((), z.dtype))
         count = sum(len(values) for values in data["values"])
-        # An inferred noise would shrink to nothing around a network that fits exactly; the prior holds it.
+        # An inferred noise would shrink to zero around a network that fits exactly; the prior prevents this.
         inferred = any(group.noise_name for group in model.groups)
         whole = model.log_likelihood if self.loss == "likelihood" and not inferred else model.log_density
         return -whole(z, data) / count
 
 
 def mask(model: Model, key: Array, rate: float) -> Array:
-    """Factors of ``z`` with which neurons of every network drop out."""
+    """Factors on ``z`` that drop neurons of every network."""
     factors = []
     for i, (name, field, bounds) in enumerate(model.parameters.fields):
         factor = field.dropout(jax.random.fold_in(key, i), rate, bounds)

@@ -14,11 +14,11 @@ from bpinn.registry import register
 @register("nuts")
 @dataclass(frozen=True)
 class NUTS(Sampler):
-    """The No-U-Turn sampler. Of networks its trees are as deep as they may be, and `HMC` is some times faster.
+    """The No-U-Turn sampler. On neural networks its trees reach the maximum depth, and `HMC` is several times faster.
 
     Arguments are those of `HMC`, with ``max_tree_depth`` (at most 2 to that power leapfrog steps)
-    in the place of ``num_leapfrog`` and what goes with it. ``mass="diagonal"`` makes for shorter trees where
-    parameters are few; the variances of a thousand weights are not known after a warm-up.
+    instead of ``num_leapfrog``, ``jitter`` and ``step_jitter``. ``mass="diagonal"`` gives shorter trees for problems
+    with few parameters; a warm-up is too short to estimate the variances of a thousand weights.
     """
 
     max_tree_depth: int = 10

@@ -1,4 +1,4 @@
-"""The plain physics-informed network, which fits the data without error bars."""
+"""The standard physics-informed neural network, a fit without error bars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from bpinn.posterior import Model
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 
-FIRST_RATE = 1e-2  # of a fit that only looks for a start
+FIRST_RATE = 1e-2  # learning rate of a fit that only finds a starting point
 
 
 class _Polish(NamedTuple):
@@ -29,7 +29,7 @@ class _Polish(NamedTuple):
 
 @dataclass(frozen=True)
 class Polish(Stage):
-    """L-BFGS from where Adam ended; the best vector on the way is kept."""
+    """L-BFGS from where Adam ended; the best vector along the way is kept."""
 
     name: ClassVar[str] = "polish"
     verb: ClassVar[str] = "polishing"
@@ -69,16 +69,17 @@ class Polish(Stage):
 @register("pinn")
 @dataclass(frozen=True, kw_only=True)
 class PINN(Network):
-    """A physics-informed network: the parameters that fit the data best, and no error bars.
+    """A physics-informed neural network: the parameters that fit the data best, without error bars.
 
     Arguments:
         num_steps: steps of Adam.
-        learning_rate: of Adam, in units of the prior's standard deviations.
-        schedule: "cosine" lets the learning rate fall to a hundredth; "constant".
+        learning_rate: learning rate of Adam, in units of the prior's standard deviations.
+        schedule: "cosine" decreases the learning rate to a hundredth; "constant" keeps it.
         polish: steps of L-BFGS after Adam.
-        loss: "mse" adds the mean square residuals of the groups of sensors, whatever their noise and units;
-            "likelihood" weighs each residual by its noise; "posterior" has the prior too, and so gives its mode.
-        patience: stop when the loss over so many steps is no better than over as many before; never, unless given.
+        loss: "mse" adds the mean squared residuals of the groups of sensors, regardless of their noise and units;
+            "likelihood" weights each residual by its noise; "posterior" includes the prior and so gives the mode.
+        patience: window, in steps; stop when the mean loss over a window is no better than over the previous one. By
+            default there is no early stopping.
         chains: number of fits from different starts.
 
     Example:
@@ -98,7 +99,7 @@ class PINN(Network):
 
     @classmethod
     def paper(cls, **changes: Any) -> "PINN":
-        """The paper's settings: 200,000 steps of Adam at a learning rate of 0.001, on mean square residuals."""
+        """The paper's settings: 200,000 steps of Adam at a learning rate of 0.001, on mean squared residuals."""
         return replace(cls(num_steps=200_000, learning_rate=1e-3, schedule="constant", loss="mse"), **changes)
 
     @property
@@ -107,7 +108,7 @@ class PINN(Network):
 
     def judge(self, run: RunOutput) -> Diagnosis:
         health = super().judge(run)
-        health.worsen("care", "a single solution: nothing is said of how uncertain it is", "HMC for error bars")
+        health.worsen("care", "a single solution, without any estimate of its uncertainty", "HMC for error bars")
         return health
 
     def extent(self, chains: int, draws: int) -> str:
@@ -124,5 +125,5 @@ class PINN(Network):
 
 
 def first_fit(num_steps: int, loss: str) -> First:
-    """A stage that looks for a start: a network that fits, or with ``loss="posterior"`` the posterior's mode."""
+    """A stage that finds a starting point: a network that fits, or with ``loss="posterior"`` the posterior mode."""
     return First.of(PINN(num_steps=num_steps, learning_rate=FIRST_RATE, loss=loss))

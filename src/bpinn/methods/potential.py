@@ -1,8 +1,8 @@
-"""The paper's potential flow (Appendix B): points carried along the gradient of a network's potential by Euler steps.
+"""The paper's potential flow (Appendix B): Euler steps along the gradient of a potential, which is a network.
 
-The gradient, the Laplacian and the whole Hessian of the potential come exactly from one pass through the network:
-with pre-activations a, activations tanh(a) and g the derivative of the output by a layer's activations, the Hessian
-is the sum over layers of J' diag(g tanh''(a)) J, where J is the derivative of a by the point.
+One pass through the network gives the gradient, the Laplacian and the full Hessian of the potential exactly: with
+pre-activations a, activations tanh(a) and g the derivative of the output with respect to a layer's activations, the
+Hessian is the sum over layers of J' diag(g tanh''(a)) J, where J is the derivative of a with respect to the point.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from jax import Array
 
 Layers = tuple[tuple[Array, Array], ...]
 NEWTON_STEPS = 50
-FOLD = 100.0  # what a step that folds the flow costs in log density, at least
+FOLD = 100.0  # smallest penalty, in log density, for a step that folds the flow
 
 
 class Slope(NamedTuple):
@@ -33,7 +33,7 @@ class Slope(NamedTuple):
 
 
 def first_layers(key: Array, dim: int, hidden: Sequence[int]) -> Layers:
-    """Glorot's weights, and an output so small that the flow starts near the identity."""
+    """Glorot weights, with a small output layer, so that the flow starts near the identity."""
     shapes = list(pairwise([dim + 1, *hidden, 1]))
     keys = jax.random.split(key, len(shapes))
     scales = [(2.0 / (m + n)) ** 0.5 for m, n in shapes]
@@ -45,7 +45,7 @@ def first_layers(key: Array, dim: int, hidden: Sequence[int]) -> Layers:
 
 
 def potential(layers: Layers, u: Array, t: Array | float) -> Array:
-    """phi(u, t), of which the rest of this module are the derivatives."""
+    """phi(u, t); the other functions of this module use its derivatives."""
     h = jnp.append(u, t)
     for weights, biases in layers[:-1]:
         h = jnp.tanh(h @ weights + biases)
@@ -53,7 +53,7 @@ def potential(layers: Layers, u: Array, t: Array | float) -> Array:
 
 
 def slope(layers: Layers, u: Array, t: Array | float) -> Slope:
-    """The derivatives of the potential by ``u``."""
+    """The derivatives of the potential with respect to ``u``."""
     (weights, biases), *rest = layers[:-1]
     spatial = weights[:-1]
     y = jnp.tanh(u @ spatial + t * weights[-1] + biases)
@@ -75,10 +75,10 @@ def slope(layers: Layers, u: Array, t: Array | float) -> Slope:
 
 
 def forward(layers: Layers, z: Array, steps: int, *, laplacian: bool) -> tuple[Array, Array]:
-    """The end point of ``z``, and the log determinant of its derivative.
+    """The end point of ``z``, and the log determinant of the Jacobian.
 
     The determinant is that of the Euler map itself, or with ``laplacian`` the paper's: the sum of the Laplacians, which
-    is the determinant of the flow in continuous time, and off by a term of order 1 / steps for the map that is used.
+    is the determinant of the flow in continuous time, with an error of order 1 / steps for the Euler map.
     """
     dt = 1.0 / steps
 
@@ -93,10 +93,10 @@ def forward(layers: Layers, z: Array, steps: int, *, laplacian: bool) -> tuple[A
 
 
 def _log_determinant(bend: Array) -> Array:
-    """log det(I + bend) of a symmetric matrix; far below it where I + bend is not positive definite.
+    """log det(I + bend) of a symmetric matrix; a large negative penalty where I + bend is not positive definite.
 
-    There the Euler step folds the flow over itself, and the determinant is no longer the density's. Training is thus
-    held on the side where the flow is a bijection.
+    There the Euler step folds the flow over itself, and the determinant no longer gives the density. The penalty keeps
+    training in the region where the flow is a bijection.
     """
     identity = jnp.eye(bend.shape[0], dtype=bend.dtype)
     whole = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(identity + bend))))
@@ -105,7 +105,7 @@ def _log_determinant(bend: Array) -> Array:
 
 
 def folds(layers: Layers, z: Array, steps: int) -> Array:
-    """Whether an Euler step near ``z`` is so long that it turns the flow inside out."""
+    """Whether an Euler step from ``z`` is so long that it folds the flow over itself."""
     dt = 1.0 / steps
 
     def one(u: Array, i: Array) -> tuple[Array, Array]:
@@ -116,7 +116,7 @@ def folds(layers: Layers, z: Array, steps: int) -> Array:
 
 
 def inverse(layers: Layers, v: Array, steps: int) -> Array:
-    """The point that flows to ``v``: each Euler step undone by Newton's method."""
+    """The point that is mapped to ``v``: each Euler step is inverted by Newton's method."""
     dt = 1.0 / steps
     identity = jnp.eye(v.shape[0], dtype=v.dtype)
 

@@ -1,9 +1,9 @@
-"""Tempered sequential Monte Carlo: a population goes from the prior to the posterior, and weighs its solutions.
+"""Tempered sequential Monte Carlo: a population moves from the prior to the posterior, and weights its solutions.
 
-A Markov chain that is on one of several solutions seldom finds another, and several chains cannot say how probable
-each is. Here particles are drawn from the prior, and the likelihood is strengthened in steps: at each, particles are
-weighted by what the likelihood gains, multiplied or dropped accordingly, and moved by Hamiltonian Monte Carlo. How many
-end on a solution is its probability, and the weights add up to the evidence (Del Moral et al. 2006).
+A Markov chain on one of several solutions rarely finds another, and several chains cannot tell how probable each
+solution is. Here particles are drawn from the prior, and the weight of the likelihood is raised in tempering steps: at
+each step, particles are weighted by the increase of the likelihood, resampled, and moved by Hamiltonian Monte Carlo.
+The share of particles on a solution is its probability, and the weights give the evidence (Del Moral et al. 2006).
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from bpinn.run_output import RunOutput, SamplerStats
 
 FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
 BISECTIONS = 60
-WEAKEST = 1e-15  # of the likelihood's weights
+WEAKEST = 1e-15  # smallest increase of the likelihood's weight
 
 
 class Population(NamedTuple):
-    """``weight`` is of the log likelihood; ``ancestors`` number the draws of the prior that particles stem from."""
+    """``weight`` is that of the log likelihood; ``ancestors`` index the prior draws that particles descend from."""
 
     particles: Array
     ancestors: Array
@@ -44,7 +44,7 @@ class Population(NamedTuple):
 
 @dataclass(frozen=True)
 class Tempering(Stage):
-    """From the prior to the posterior; each step strengthens the likelihood once."""
+    """From the prior to the posterior; each step is one tempering step."""
 
     name: ClassVar[str] = "tempering"
     verb: ClassVar[str] = "tempering step"
@@ -87,7 +87,7 @@ class Tempering(Stage):
         return jax.lax.fori_loop(0, self.settings.num_moves, moves, state)
 
     def _move(self, model: Model, data: Any, state: Population, key: Array) -> Population:
-        """Every particle by one trajectory; the step size follows how many are accepted."""
+        """Move every particle by one trajectory; the step size adapts to the acceptance rate."""
         step_size = jnp.exp(state.log_step_size)
         length = jnp.clip(TRAJECTORY / step_size, FEWEST_LEAPFROG, self.settings.num_leapfrog).astype(int)
         mass = prior_units(model)[1] ** 2
@@ -122,7 +122,7 @@ class Tempering(Stage):
 
 
 def _next_weight(log_likelihood: Array, most: Array, wanted: Array | float) -> Array:
-    """By how much the likelihood can be strengthened, so that so many of the particles stay effective."""
+    """The largest increase of the likelihood's weight that leaves ``wanted`` effective particles."""
 
     def effective(more: Array) -> Array:
         log_weights = more * log_likelihood
@@ -142,7 +142,7 @@ def _next_weight(log_likelihood: Array, most: Array, wanted: Array | float) -> A
 
 @dataclass(frozen=True)
 class Particles(Stage):
-    """The particles, one after another, as draws."""
+    """Returns the particles, one after another, as draws."""
 
     name: ClassVar[str] = "draws"
 
@@ -165,20 +165,20 @@ class Particles(Stage):
 @register("smc")
 @dataclass(frozen=True, kw_only=True)
 class SMC(Method):
-    """Tempered sequential Monte Carlo, for equations with several solutions: it says how probable each of them is.
+    """Tempered sequential Monte Carlo, for equations with several solutions: it estimates how probable each one is.
 
-    Slower than `HMC`, by a factor of about ten, and of no advantage where there is one solution. ``result.modes()`` has
-    the solutions with their probabilities, ``result.stats["log_evidence"]`` the evidence of each population.
+    About ten times slower than `HMC`, without advantage if there is only one solution. ``result.modes()`` gives the
+    solutions with their probabilities, ``result.stats["log_evidence"]`` the log evidence of each population.
 
     Arguments:
-        particles: in a population, each a draw at the end.
-        num_moves: trajectories of Hamiltonian Monte Carlo after each strengthening of the likelihood.
-        num_leapfrog: most leapfrog steps in a trajectory; where steps are long, there are fewer.
-        share: of the particles that must stay effective when the likelihood is strengthened; near one, it takes
-            many small steps.
+        particles: number of particles in a population; each becomes a draw.
+        num_moves: trajectories of Hamiltonian Monte Carlo after each tempering step.
+        num_leapfrog: most leapfrog steps in a trajectory; with large step sizes fewer are used.
+        share: share of the particles that must stay effective in a tempering step; values near one lead to many small
+            steps.
         target_accept: the acceptance rate that step sizes aim for.
-        most_steps: after so many strengthenings it is given up.
-        chains: number of independent populations, whose disagreement is the error of the probabilities.
+        most_steps: most tempering steps; the run ends there even if the posterior is not reached.
+        chains: number of independent populations; their disagreement gives the error of the probabilities.
 
     Example:
         ``for mode in bp.infer(problem, bp.SMC(), seed=0).modes(): print(mode)``
@@ -212,7 +212,7 @@ class SMC(Method):
         return diagnose_particles(run)
 
     def weights(self, visits: np.ndarray, stats: SamplerStats) -> np.ndarray | None:
-        """Populations count by their evidence."""
+        """Populations are weighted by their evidence."""
         assert stats.log_evidence is not None
         evidence = stats.log_evidence[:, 0].astype(float)
         return np.exp(evidence - evidence.max())

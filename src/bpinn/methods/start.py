@@ -8,7 +8,7 @@ from jax import Array
 
 from bpinn.posterior import Model
 
-SMALL = 0.15  # of the prior's scale; from whole prior draws Adam stays lost in two dimensions
+SMALL = 0.15  # of the prior's scale; from full prior draws Adam does not find a solution in two dimensions
 TRIES = 20
 
 
@@ -37,7 +37,7 @@ def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Start:
         draw = model.parameters.sample_prior(jax.random.fold_in(key, carry[0]))
         return carry[0] + 1, start_at(model, data, centre + shrink * (draw - centre))
 
-    # Starting from "not finite", so that the likelihood is compiled once: its gradient is most of what is compiled.
+    # Start with a non-finite value, so that the likelihood is compiled once: its gradient dominates compile time.
     nothing = Start(centre, jnp.full((), jnp.nan, centre.dtype), jnp.zeros_like(centre))
     return jax.lax.while_loop(unusable, propose, (jnp.int32(0), nothing))[1]
 

@@ -1,4 +1,4 @@
-"""Methods that are trained: parameters moved by Adam against a random objective, then draws made from them."""
+"""Trained methods: Adam minimises a stochastic objective, then draws are made from the fitted parameters."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from bpinn.posterior import Model
 from bpinn.run_output import RunOutput, SamplerStats
 
 SCHEDULES = ("cosine", "constant")
-FINAL_RATE = 1e-2  # of the first learning rate, at the end of the cosine schedule
+FINAL_RATE = 1e-2  # of the initial learning rate, at the end of the cosine schedule
 
 
 class Trace(NamedTuple):
-    """The objective over the window of steps now running and the one before, for stopping early.
+    """The objective over the current window of steps and the previous one, for early stopping.
 
-    Sums are of the difference to the window's first loss, or single precision would lose the variance.
+    Sums are of differences to the window's first loss; otherwise the variance would be lost in single precision.
     """
 
     first: Array
@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
 
 class State(NamedTuple):
-    """``memory`` is whatever the method keeps of its last steps."""
+    """``memory`` is what the method keeps from its last steps."""
 
     params: Any
     optimiser: Any
@@ -47,9 +47,9 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit(Stage):
-    """Steps of Adam; each record is the mean of the objective over ``settings.every`` of them.
+    """Steps of Adam; each record is the mean of the objective over ``settings.every`` steps.
 
-    A step with a gradient that is not finite is left out, also of the mean; ``used`` is the share of the others.
+    A step with a non-finite gradient is skipped, and left out of the mean; ``used`` is the share of the other steps.
     """
 
     name: ClassVar[str] = "fit"
@@ -110,7 +110,7 @@ class Fit(Stage):
         return state.params, state.memory
 
     def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
-        """The objective of the chain that is worst off."""
+        """The objective of the worst chain."""
         name, sign = self.settings.objective, self.settings.sign
         return [f"{name} {sign * max(sign * float(stats[name][-1]) for stats in latest):.5g}"]
 
@@ -120,16 +120,16 @@ class Fit(Stage):
 
 @dataclass(frozen=True)
 class First(Fit):
-    """A fit that only looks for a start."""
+    """A fit that only finds a starting point."""
 
     name: ClassVar[str] = "start"
-    verb: ClassVar[str] = "looking for a start"
+    verb: ClassVar[str] = "finding a starting point"
     has_history: ClassVar[bool] = False
     may_stop: ClassVar[bool] = False
 
 
 def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
-    """Stop when the mean over a window is no lower than over the window before, by more than its error."""
+    """Stop when the mean over a window is not lower than over the previous window by more than its error."""
     first = jnp.where(trace.steps == 0, loss, trace.first)
     off, count = loss - first, trace.steps + 1
     total, squares = trace.total + off, trace.squares + off * off
@@ -155,7 +155,7 @@ def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
 
 @dataclass(frozen=True)
 class Sample(Stage):
-    """Draws from what was fitted."""
+    """Draws from the fitted parameters."""
 
     name: ClassVar[str] = "draws"
     settings: "Trained"
@@ -175,15 +175,15 @@ class Sample(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Method):
-    """What trained methods share: Adam's settings, and how draws are made of what was fitted."""
+    """What trained methods share: the settings of Adam, and how draws are made from the fitted parameters."""
 
     unit: ClassVar[str] = "fit"
     is_markov: ClassVar[bool] = False
     is_posterior: ClassVar[bool] = False
     recorded: ClassVar[frozenset[str]] = frozenset()
     objective: ClassVar[str] = "loss"
-    sign: ClassVar[float] = 1.0  # of the recorded objective against the loss
-    every: ClassVar[int] = 100  # steps in a record of the history
+    sign: ClassVar[float] = 1.0  # of the recorded objective relative to the loss
+    every: ClassVar[int] = 100  # steps per record of the history
 
     num_steps: int = 20_000
     learning_rate: float = 1e-2
@@ -193,15 +193,15 @@ class Trained(Method):
 
     @abstractmethod
     def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        """The parameters to be trained, at the start; ``previous`` is what a fit before it ended with."""
+        """The initial parameters; ``previous`` is the result of a preceding fit."""
 
     @abstractmethod
     def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
-        """What is minimised, as estimated with the randomness of ``key``."""
+        """The loss to minimise, estimated with the randomness of ``key``."""
 
     @abstractmethod
     def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
-        """One draw of ``z``, and what is to be told of it."""
+        """One draw of ``z``, and the statistics to record with it."""
 
     def memory(self, model: Model, params: Any) -> Any:
         return ()

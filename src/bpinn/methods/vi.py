@@ -1,4 +1,4 @@
-"""Variational inference with a Gaussian: the paper's Algorithm 2, and Gaussians with covariances."""
+"""Variational inference with a Gaussian: the paper's Algorithm 2, and Gaussians with correlations."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,28 +21,28 @@ GRADIENTS = ("path", "total")
 @register("vi")
 @dataclass(frozen=True, kw_only=True)
 class VI(Approximation):
-    """Variational inference: the Gaussian nearest to the posterior, in the sense of the evidence lower bound.
+    """Variational inference: the Gaussian that maximises the evidence lower bound.
 
-    Quick, but an approximation: a Gaussian without correlations ("mean-field", as in the paper) understates the
-    standard deviations, often by much. `Result.diagnose` says how far the Gaussian is from the posterior.
+    Fast, but an approximation: a Gaussian without correlations ("mean-field", as in the paper) underestimates the
+    standard deviations, often by much. `Result.diagnose` estimates how far the Gaussian is from the posterior.
 
     Arguments:
         family: "mean-field", "low-rank" (a diagonal and ``rank`` directions) or "full-rank".
-        rank: directions of the low-rank family.
-        num_samples: draws of the Gaussian in each step.
+        rank: number of directions of the low-rank family.
+        num_samples: draws from the Gaussian in each step.
         num_steps: steps of Adam.
-        learning_rate: of Adam, in units of the prior's standard deviations.
-        schedule: "cosine" lets the learning rate fall to a hundredth; "constant".
-        gradient: "path" leaves out the part of the gradient that is noise of mean zero ("sticking the landing");
-            "total" takes all of it, as in the paper.
-        init: where to start. "fit" is a narrow Gaussian around a network that fits the data, "small" around small
-            weights, from where networks often end in a poor solution; "laplace" takes the curvature at the posterior's
-            mode. "auto" is "laplace" for the full-rank family, which is slow to find its correlations otherwise, and
-            else "fit".
-        init_steps: Adam steps of the fit that looks for the start.
-        patience: stop when the evidence lower bound over so many steps is no better than over as many before;
-            never, unless given.
-        num_draws: independent draws of the fitted Gaussian.
+        learning_rate: learning rate of Adam, in units of the prior's standard deviations.
+        schedule: "cosine" decreases the learning rate to a hundredth; "constant" keeps it.
+        gradient: "path" omits the part of the gradient that is noise with mean zero ("sticking the landing");
+            "total" uses the full gradient, as in the paper.
+        init: where to start. "fit" is a narrow Gaussian around a network that fits the data; "small" is one around
+            small weights, from which networks often end in a poor solution; "laplace" uses the curvature at the
+            posterior mode. "auto" is "laplace" for the full-rank family, which otherwise learns its correlations
+            slowly, and "fit" for the others.
+        init_steps: Adam steps of the fit that finds the starting point.
+        patience: window, in steps; stop when the mean evidence lower bound over a window is no better than over the
+            previous one. By default there is no early stopping.
+        num_draws: independent draws from the fitted Gaussian.
         chains: number of fits from different starts.
 
     Example:

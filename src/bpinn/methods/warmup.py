@@ -1,8 +1,8 @@
 """The policy of HMC and NUTS: when chains pause, and what is decided from all of them together.
 
-Warm-up has three parts: the likelihood is annealed to its full weight; pilots set the length of trajectories; rounds
-follow until step sizes have settled. Draws follow in rounds until they suffice. All of it is host code on arrays, so it
-can be tested without a sampler.
+Warm-up has three parts: the likelihood is annealed to its full weight; pilot runs set the trajectory length; rounds
+follow until step sizes have settled. Then come rounds of draws until there are enough. All of this is host code on
+arrays, so it can be tested without a sampler.
 """
 
 from dataclasses import dataclass
@@ -20,47 +20,47 @@ class WarmupSettings:
     """The constants of the policy. Steps are transitions of a chain; lengths are leapfrog steps of a trajectory."""
 
     # Annealing
-    annealed_share: float = 0.6  # of the tuning steps, while the likelihood is annealed
-    step_size_memory: int = 30  # steps over which dual averaging looks back meanwhile
-    fewest_for_variances: int = 20  # positions from which a mass matrix is estimated
-    # A chain is lost whose log density at the end of annealing is below another's by this much, and by this much a
-    # parameter: what it holds is then so improbable that no volume makes up for it.
+    annealed_share: float = 0.6  # share of the tuning steps in which the likelihood is annealed
+    step_size_memory: int = 30  # steps over which dual averaging looks back during annealing
+    fewest_for_variances: int = 20  # positions needed to estimate a mass matrix
+    # A chain is lost if at the end of annealing its log density is below another's by more than both of these, the
+    # second for each parameter: its region is then so improbable that no volume makes up for it.
     lost_by: float = 100.0
     lost_by_parameter: float = 2.0
     most_restarts: int = 3  # of a lost chain
-    # The length of trajectories
-    pilots: int = 3  # at the end of tuning, after each of which the length is set
+    # The trajectory length
+    pilots: int = 3  # pilot runs at the end of tuning; each sets the length
     fewest_in_pilot: int = 20
     first_length: int = 200
     shortest: int = 25
     longest: int = 16000
-    most_grown: float = 4.0  # by which a length changes at most at once
-    most_shrunk: float = 0.5
-    far_too_short: float = 1.5  # a factor below which a length is left alone after the pilots
-    # The end of warm-up, where its length is not given: when step sizes no longer shrink from the first to the second
-    # half of a round, on average over chains (in logarithm) or much in any.
+    most_grown: float = 4.0  # largest factor by which the length changes at once
+    most_shrunk: float = 0.5  # and the smallest
+    far_too_short: float = 1.5  # after the pilot runs, the length is changed only by more than this factor
+    # End of warm-up, if num_warmup is not given: when step sizes no longer shrink from the first to the second half of
+    # a round, neither on average over chains (of the logarithm) nor strongly in any single chain.
     least_warmup: int = 300
     warmup_round: int = 50
     most_warmup: int = 600
     shrinking: float = 0.05
     shrinking_any: float = 0.2
-    # Draws, where their number is not given
+    # Draws, if num_draws is not given
     least_draws: int = 200
     draws_round: int = 50
-    # Corrections after warm-up, every so many draws: longer trajectories where they are still far too short, shorter
-    # steps where more than this share of the transitions diverge.
+    # Corrections after warm-up, at this interval in draws: longer trajectories if they are still far too short, and
+    # shorter steps if more than this share of the transitions diverge.
     correction_every: int = 200
     most_divergent: float = 0.005
     fewest_divergent: int = 3
     step_shortening: float = 0.75
-    corrected_cost: float = 1.25  # times as many gradients a draw as at first, which no jitter makes of them
+    corrected_cost: float = 1.25  # gradients per draw relative to the first draws: more than jitter can cause
 
 
 DEFAULT = WarmupSettings()
 
 
 class Adjustment(NamedTuple):
-    """How chains change: factors of the length of their trajectories and of their step size, and the largest step."""
+    """How chains change: factors on the trajectory length and the step size, and an upper limit of the step size."""
 
     length_factor: float
     largest_step: float | None
@@ -71,8 +71,8 @@ class Adjustment(NamedTuple):
 class HamiltonianPolicy(Policy):
     """Reviews of HMC and NUTS.
 
-    ``anneals``, ``finds_length``, ``adapts_warmup`` and ``adapts_draws`` say what is left to the policy; warm-up then
-    lasts ``num_warmup`` steps at most, and all of it ``num_steps``.
+    ``anneals``, ``finds_length``, ``adapts_warmup`` and ``adapts_draws`` say what the policy decides. Warm-up then
+    takes at most ``num_warmup`` steps, and the whole run at most ``num_steps``.
     """
 
     settings: WarmupSettings
@@ -85,7 +85,7 @@ class HamiltonianPolicy(Policy):
 
     @property
     def tuning(self) -> int:
-        """Steps in which the likelihood is annealed and the length found: all of warm-up, where that is given."""
+        """Steps in which the likelihood is annealed and the length tuned: all of warm-up, if its length is given."""
         return self.settings.least_warmup if self.adapts_warmup else self.num_warmup
 
     @property
@@ -95,14 +95,14 @@ class HamiltonianPolicy(Policy):
 
     @property
     def pilot(self) -> int:
-        """Steps in each pilot; none if they would be too few to say anything."""
+        """Steps in each pilot run; 0 if they would be too few to be informative."""
         begin = self.last_annealed if self.anneals else self.tuning // 2
         size = (self.tuning - begin) // self.settings.pilots
         return size if self.finds_length and size >= self.settings.fewest_in_pilot else 0
 
     @property
     def first_look(self) -> int:
-        """Where lost chains are found: when the likelihood has its full weight."""
+        """The step at which lost chains are detected: the likelihood then has its full weight."""
         full = self.last_annealed + 1
         return max(self.tuning - self.settings.pilots * self.pilot, full) if self.pilot else full
 
@@ -127,23 +127,23 @@ class HamiltonianPolicy(Policy):
             return Decision(lost=self._lost(pause.stats.log_density[:, -1], pause.dim))
         steps = _step_sizes(pause.stats)
         warm = pause.done == self.num_warmup or (pause.done > self.tuning and self._settled(steps))
-        # No steps longer than others': a chain that has not yet been where they must be small would be stuck there.
+        # No chain keeps a larger step size than the others: it would get stuck where steps have to be small.
         largest = _geometric_mean(steps) if warm and self.adapts_warmup else None
         return Decision(Adjustment(self._length_factor(pause), largest), warm)
 
     def _lost(self, log_densities: np.ndarray, dim: int) -> tuple[int, ...]:
-        """The chains whose log density is hopelessly far below the best, or is not a number."""
+        """The chains whose log density is far below the best, or not finite."""
         known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
         below = known < known.max() - max(self.settings.lost_by, self.settings.lost_by_parameter * dim)
         return tuple(int(i) for i in np.flatnonzero(below))
 
     def _length_factor(self, pause: Pause) -> float:
-        """How many times longer trajectories should be, from those since the last pause."""
+        """The factor by which trajectories should be longer, from those since the last pause."""
         pilots = self.settings.pilots * self.pilot
         if not pilots or pause.done <= self.tuning - pilots:
             return 1.0
-        # Below the best length a trajectory's effect grows as its square, so this is what would make a draw worth
-        # as much as is expected of it.
+        # Below the optimal length the ESS of a draw grows with the square of the length, so this factor would give the
+        # ESS per draw that is aimed for.
         factor = np.sqrt(convergence.shortfall(pause.functionals, pause.is_equation))
         factor = np.clip(factor, self.settings.most_shrunk, self.settings.most_grown)
         return 1.0 if pause.done > self.tuning and factor < self.settings.far_too_short else float(factor)
@@ -151,7 +151,7 @@ class HamiltonianPolicy(Policy):
     def _settled(self, step_sizes: np.ndarray) -> bool:
         """Whether the step sizes of a round of warm-up, (chains, steps), have stopped shrinking.
 
-        Chains that are still on their way into stiffer parts of the posterior need ever smaller steps.
+        Chains that are still moving into stiffer regions of the posterior need ever smaller steps.
         """
         logs = _logs(step_sizes)
         half = logs.shape[1] // 2
@@ -159,9 +159,10 @@ class HamiltonianPolicy(Policy):
         return bool(grown.mean() > -self.settings.shrinking and grown.min() > -self.settings.shrinking_any)
 
     def _review_draws(self, pause: Pause) -> Decision:
-        """Whether there are enough draws. If there are not after many, trajectories may be too short for slow
-        quantities, or steps too long for some part of the posterior that warm-up was too short to see. Correcting that
-        makes no run longer: draws end when as many gradients are spent as the most draws would have cost before.
+        """Decide whether there are enough draws, and correct the sampler if there are still not enough after many:
+        trajectories may be too short for slow quantities, or steps too long for a region of the posterior that warm-up
+        did not reach. A correction does not make a run longer: draws end when as many gradients have been spent as the
+        maximum number of draws would have cost without it.
         """
         functionals, stats, s = pause.functionals, pause.stats, self.settings
         if convergence.enough(functionals, pause.is_equation):

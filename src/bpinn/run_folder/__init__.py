@@ -1,1 +1,1 @@
-"""Folders of runs: atomic files, the manifest, chains block by block, runs of problem files."""
+"""Run folders: atomic files, the manifest, chains block by block, runs of problem files."""

@@ -1,9 +1,9 @@
-"""What a run has done, on disk: blocks of records and the state of every chain, so that any run can be resumed.
+"""Checkpoints: blocks of records and the state of every chain on disk, so that any run can be resumed.
 
-For each stage and chain a folder holds one file a block, and the state after the last of them. A file appears
-under its name only when it is whole and on the disk; the state is written after its block, so that whatever happens in
-between, state and blocks up to it belong together. Draws depend on the seed, the chain and the number of the
-step alone, so that a block that was lost is made again, bit for bit.
+For each stage and chain a folder holds one file per block, and the state after the last block. A file appears under
+its name only when it is complete and synced to disk. The state is written after its block, so that the state and the
+blocks up to it are always consistent, whatever happens in between. Draws depend only on the seed, the chain and the
+step number, so a lost block is recomputed bit for bit.
 """
 
 import io
@@ -26,7 +26,7 @@ class ChainFolder:
 
     def __init__(self, folder: Path, read_only: bool = False):
         self.folder, self.read_only = folder, read_only
-        self.restarts = 0  # how often the chain was restarted from another start
+        self.restarts = 0  # how often the chain was restarted from another starting point
         self._end = 0  # the step after the last block
 
     def _block(self, first: int) -> Path:
@@ -34,7 +34,7 @@ class ChainFolder:
 
     def append(self, first: int, count: int, arrays: Mapping[str, np.ndarray], state: list[np.ndarray]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Steps between blocks may have been skipped on purpose; that none is missing is seen from what each follows.
+        # Steps between blocks may have been skipped on purpose; "follows" shows whether a block is missing.
         files.write_file(self._block(first), {**arrays, "follows": np.array(self._end)})
         self._end = first + count
         leaves = {f"leaf{i}": leaf for i, leaf in enumerate(state)}
@@ -44,7 +44,7 @@ class ChainFolder:
     def read(self) -> tuple[int, list[np.ndarray], list[tuple[int, dict[str, np.ndarray]]]]:
         """Steps done, leaves of the state, and the blocks up to there with their first steps.
 
-        Nothing is done if there is no state. `InputError` if a file is damaged or missing.
+        Without a state, zero steps are done. Raises `DamagedError` if a file is damaged or missing.
         """
         self.restarts = self._read_restarts()
         path = self.folder / STATE
@@ -52,7 +52,7 @@ class ChainFolder:
             return 0, [], []
         arrays = read_arrays(path)
         if "done" not in arrays:
-            raise DamagedError(f"{path}: the file is damaged (it does not say how far the chain is)")
+            raise DamagedError(f"{path}: the file is damaged (it lacks the number of steps done)")
         done = int(arrays.pop("done"))
         self.restarts = int(arrays.pop("restarts", 0))
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
@@ -60,28 +60,28 @@ class ChainFolder:
         for block in sorted(self.folder.glob(BLOCKS)):
             first = int(block.stem)
             if first >= done:
-                break  # written, but its state was not; it is made again
+                break  # written, but its state was not; it is recomputed
             found = read_arrays(block)
             if not {"count", "follows"} <= set(found):
-                raise DamagedError(f"{block}: the file is damaged (it does not say which steps it has)")
+                raise DamagedError(f"{block}: the file is damaged (it lacks its step numbers)")
             if int(found["follows"]) != at:
                 raise DamagedError(f"{self._block(at)}: the file is missing")
             blocks.append((first, found))
             at = first + int(found["count"])
         if at != done:
-            raise DamagedError(f"{path}: the state is at step {done}, the blocks at {at}")
+            raise DamagedError(f"{path}: the state is at step {done}, but the blocks end at step {at}")
         self._end = at
         return done, leaves, blocks
 
     def _read_restarts(self) -> int:
-        """What is known where there is no state; if it is lost too, it is found again how often to begin anew."""
+        """The number of restarts if there is no state; if this file is lost too, the restarts are repeated."""
         try:
             return int(read_arrays(self.folder / RESTARTS)["restarts"])
         except (InputError, *UNREADABLE):
             return 0
 
     def rows(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """``z`` of the steps from ``first`` to before ``last``, block by block."""
+        """``z`` of the steps ``first`` to ``last`` (exclusive), block by block."""
         for block in sorted(self.folder.glob(BLOCKS)):
             begin = int(block.stem)
             if begin >= last:
@@ -91,7 +91,7 @@ class ChainFolder:
                     yield file["z"][max(0, first - begin) : last - begin]
 
     def clear(self) -> None:
-        """Forget what is there, so that the chain is made again, from the start that it had."""
+        """Delete the state and blocks, so that the chain is rerun from the same starting point."""
         if self.read_only:
             return
         (self.folder / STATE).unlink(missing_ok=True)  # before its blocks
@@ -100,14 +100,14 @@ class ChainFolder:
         self._end = 0
 
     def restart(self) -> None:
-        """Forget what is there, for another start."""
+        """Delete the state and blocks, and restart from another starting point."""
         self.clear()
         self.restarts += 1
         files.write_file(self.folder / RESTARTS, {"restarts": np.array(self.restarts)})
 
 
 class Checkpoint:
-    """The folders of all chains of a run; ``read_only``, nothing in them is changed."""
+    """The folders of all chains of a run; with ``read_only`` nothing in them is changed."""
 
     def __init__(self, folder: Path, warn: Any = None, read_only: bool = False):
         self.folder, self.warn, self.read_only = folder, warn or (lambda message: None), read_only
@@ -118,7 +118,7 @@ class Checkpoint:
         return self._chains.setdefault((stage, chain), ChainFolder(folder, self.read_only))
 
     def collect(self, stage: int, spans: Sequence[tuple[int, int]], dim: int, dtype: np.dtype) -> np.ndarray:
-        """``z`` of all chains, each from its first step to before its last, as one array that stays on the disk.
+        """``z`` of all chains, each over its span of steps (end exclusive), as one memory-mapped array.
 
         It is written block by block, so that memory does not grow with the number of draws.
         """
@@ -141,6 +141,6 @@ class Checkpoint:
         return map_draws(self.folder)
 
     def forget(self, stage: int, chain: int, why: DamagedError) -> None:
-        """Of a chain that is damaged; it is said, and made again, with the same draws."""
-        self.warn(f"{why}; chain {chain} is drawn again from its start, which gives the same draws")
+        """Warn about a damaged chain and clear it; it is then rerun, with the same draws."""
+        self.warn(f"{why}; chain {chain} is rerun from its start, which gives the same draws")
         self.chain(stage, chain).clear()

@@ -1,4 +1,4 @@
-"""Files of runs: written whole or not at all, checked when read, and a lock for the folder."""
+"""Files of runs: atomic writes, checked reads, and a lock for the folder."""
 
 import errno
 import math
@@ -17,25 +17,25 @@ from filelock import FileLock, Timeout
 from bpinn.errors import DamagedError, InputError
 
 DRAWS, LOCK = "draws.npy", "lock"
-# Files that a process leaves which is killed while it writes them, of those that are written by who holds the folder.
+# Temporary files left by a process that was killed while writing; all are written by the process that holds the lock.
 UNFINISHED = (
     ".manifest.json.*.part", ".problem.npz.*.part", ".result.npz.*.part", ".draws.npy.*.part",
     ".simulation-*.npz.*.part", "stage-*/chain-*/.*.part",
 )  # fmt: skip
-# Whatever reading a file that is damaged, or meant to do harm, may end in.
+# Exceptions that reading a damaged or malicious file can raise.
 UNREADABLE = (
     OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError,
     AttributeError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
-# Errors of the system that say nothing of what is in a file.
+# System errors that say nothing about the content of a file.
 ELSEWHERE = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM, errno.ESTALE)
-LARGE, MOST_PACKED = 2**28, 100  # bytes that an archive may unpack to however small it is, and times its own size
+LARGE, MOST_PACKED = 2**28, 100  # an archive may unpack to this many bytes in any case, or to this multiple of its size
 
 
 def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[bytes]) -> None:
-    """Write a file so that it is there whole or not at all; a full disk is said in a sentence.
+    """Write a file atomically: completely or not at all. A full disk raises `InputError`.
 
-    The content is bytes, in one piece or several, or arrays by name for an archive of NumPy.
+    The content is bytes, in one piece or several, or arrays by name for a NumPy archive.
     """
     try:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -51,19 +51,19 @@ def write_file(path: Path, content: bytes | Mapping[str, np.ndarray] | Iterable[
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        if os.name != "nt":  # Windows does not open folders
+        if os.name != "nt":  # Windows cannot open folders
             folder = os.open(path.parent, os.O_RDONLY)
             try:
-                os.fsync(folder)  # the name itself
+                os.fsync(folder)  # syncs the file's name
             finally:
                 os.close(folder)
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error.strerror or error)
-        raise InputError(f"{path}: cannot be written: {why}; what was written before is whole") from None
+        raise InputError(f"{path}: cannot be written: {why}; earlier files are intact") from None
 
 
 def map_draws(folder: Path, checksum: int | None = None) -> np.ndarray:
-    """The draws that `Checkpoint.collect` wrote, which stay on the disk; ``checksum`` is what they had, if known."""
+    """Memory-map the draws that `Checkpoint.collect` wrote; ``checksum`` is the expected one, if known."""
     path = folder / DRAWS
     try:
         if checksum is not None and draws_checksum(folder) != checksum:
@@ -73,12 +73,12 @@ def map_draws(folder: Path, checksum: int | None = None) -> np.ndarray:
         raise
     except (ValueError, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-            raise MemoryError from None  # which is said where a run is
+            raise MemoryError from None  # the caller reports it
         raise DamagedError(f"{path}: the file is missing or damaged ({error})") from None
 
 
 def draws_checksum(folder: Path) -> int:
-    """CRC-32, as archives have it for each of their arrays."""
+    """CRC-32, the checksum that archives store for each of their arrays."""
     total = 0
     with (folder / DRAWS).open("rb") as file:
         while piece := file.read(2**20):
@@ -87,10 +87,10 @@ def draws_checksum(folder: Path) -> int:
 
 
 def read_arrays(path: Path, shown: str | None = None, largest: int | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an archive of NumPy; `InputError` if it is damaged, or holds anything but plain arrays.
+    """The arrays of a NumPy archive; `InputError` if it is damaged, or holds anything but plain arrays.
 
-    ``shown`` is what to call it in messages, ``largest`` how many bytes it may unpack to. Nothing in it is run,
-    whatever it holds.
+    ``shown`` is its name in messages, ``largest`` how many bytes it may unpack to. Nothing in the file is ever
+    executed.
     """
     shown, unpacked = shown or str(path), 0
     try:
@@ -99,10 +99,10 @@ def read_arrays(path: Path, shown: str | None = None, largest: int | None = None
         if unpacked > LARGE and unpacked > MOST_PACKED * path.stat().st_size:
             raise InputError(
                 f"{shown}: would unpack to {unpacked / 2**30:.1f} GiB, more than {MOST_PACKED} times its size; such "
-                "archives are not read"
+                "archives are refused"
             )
         if largest is not None and unpacked > largest:
-            most = f"the {largest / 2**20:.0f} that are read"
+            most = f"the limit of {largest / 2**20:.0f} MiB"
             raise InputError(f"{shown}: would unpack to {unpacked / 2**20:.0f} MiB, more than {most}; leave some out")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -113,23 +113,23 @@ def read_arrays(path: Path, shown: str | None = None, largest: int | None = None
             raise InputError(f"{shown}: cannot be read: {error.strerror}") from None
         if isinstance(error, MemoryError) and not _is_lie(error, unpacked):
             raise
-        raise DamagedError(f"{shown}: the file is damaged, or no NumPy archive of plain arrays ({error})") from None
+        raise DamagedError(f"{shown}: the file is damaged, or not a NumPy archive of plain arrays ({error})") from None
 
 
 def _is_lie(error: MemoryError, unpacked: int) -> bool:
-    """Whether memory ran out because a header claims more than there is."""
+    """Whether memory ran out because a header claims more data than the file holds."""
     shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
     return dtype is not None and math.prod(shape) * dtype.itemsize > unpacked
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; another one is refused. The system releases it when the process ends."""
+    """Lock a folder for this process; other processes are refused. The system releases it when the process ends."""
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        raise InputError(f"{folder}: another process is running in this folder; wait for it, or stop it") from None
+        raise InputError(f"{folder}: another process is running in this folder; wait for it or stop it") from None
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
     try:

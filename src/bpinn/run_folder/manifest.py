@@ -1,4 +1,4 @@
-"""What the folder of every run has: a manifest of what is run in it, and the result when it has ended."""
+"""What every run folder contains: a manifest that describes the run, and the result once it is finished."""
 
 import datetime
 import hashlib
@@ -17,12 +17,12 @@ from bpinn.problem import Problem
 from bpinn.run_folder.files import LOCK, UNFINISHED, only_one, write_file
 from bpinn.storage import describe_problem, describe_settings, rebuild_settings, save_problem
 
-FORMAT, READABLE = 2, (1, 2)  # what is written, and what is read; 1 is of version 0.1
+FORMAT, READABLE = 2, (1, 2)  # the format that is written, and those that can be read; 1 is version 0.1's
 MANIFEST, RESULT, PROBLEM = "manifest.json", "result.npz", "problem.npz"
 
 
 def versions() -> dict[str, str]:
-    """Of what a result depends on, so that it explains itself later."""
+    """Versions of the packages that a result depends on, stored with it for reproducibility."""
     packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "flowjax", "numpy")
     return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
 
@@ -45,16 +45,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not right:
-        raise InputError(f"{path}: the file is damaged; put it back, or begin again in another folder")
+        raise InputError(f"{path}: the file is damaged; restore it, or start again in another folder")
     if known not in READABLE:
-        raise InputError(f"{path}: has format {known}, this version reads up to {FORMAT}; upgrade bpinn")
+        raise InputError(f"{path}: has format {known}, but this version reads up to {FORMAT}; upgrade bpinn")
     return manifest
 
 
 def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: Any) -> None:
-    """Make the folder of a run from Python; one that exists must be of the same run, which then goes on.
+    """Create the folder of a run from Python; an existing folder must belong to the same run, which is then resumed.
 
-    ``where`` is who asks, for messages; ``rest`` what else must be the same, by name.
+    ``where`` names the caller in messages; ``rest`` is what else must be the same, by name.
     """
     wanted = {
         "problem": _fingerprint(problem),
@@ -64,33 +64,35 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
     }
     if not (folder / MANIFEST).is_file():
         if folder.exists() and not is_free(folder):
-            raise InputError(f"{where}: out={str(folder)!r} is not the folder of a run; give a new one, or a file.npz")
+            raise InputError(f"{where}: out={str(folder)!r} is not a run folder; give a new folder, or a file.npz")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{where}: out={str(folder)!r} cannot be made: {error.strerror or error}") from None
+            raise InputError(f"{where}: out={str(folder)!r} cannot be created: {error.strerror or error}") from None
         with only_one(folder):
-            if not (folder / MANIFEST).is_file():  # another process may have been quicker
-                save_problem(problem, folder / PROBLEM)  # so that it can be opened before it has ended
+            if not (folder / MANIFEST).is_file():  # another process may have been faster
+                save_problem(problem, folder / PROBLEM)  # so that an unfinished run can be opened
                 write_manifest(folder, {"inference": wanted})
     manifest = read_manifest(folder)
     there = manifest.get("inference")
     if manifest["format"] == 1:
         wanted["problem"] = _fingerprint(problem, 1)
     if there is None:
-        raise InputError(f"{where}: out={str(folder)!r} is a run of the program; go on with `bpinn resume {folder}`")
+        raise InputError(
+            f"{where}: out={str(folder)!r} is a run of the command line; continue it with `bpinn resume {folder}`"
+        )
     if _is_same_method(there.get("method"), method):
         wanted["method"] = there["method"]
     differ = [name for name in wanted if there.get(name) != wanted[name]]
     if differ:
         raise InputError(
-            f"{where}: out={str(folder)!r} holds another run (its {' and '.join(differ)} differ); "
-            "give another folder, or remove it"
+            f"{where}: out={str(folder)!r} holds a different run (its {' and '.join(differ)} differ); "
+            "give another folder, or remove this one"
         )
 
 
 def _is_same_method(described: Any, method: Method) -> bool:
-    """Whether a description is of these settings; one that lacks a setting, of an older version, has its default."""
+    """Whether a description matches these settings; settings that an older version did not write have their default."""
     try:
         return rebuild_settings(described, {}, Method.registry) == method
     except (InputError, AttributeError, LookupError, TypeError, ValueError):
@@ -98,19 +100,19 @@ def _is_same_method(described: Any, method: Method) -> bool:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether there are draws in it."""
+    """Whether the folder contains blocks of a run."""
     return any(folder.glob("stage-*"))
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing is in it but what a process leaves that is killed before it has begun."""
+    """Whether the folder contains at most what a process leaves if it is killed before its first block."""
     return folder.is_dir() and all(
         p.name in (LOCK, PROBLEM) or any(p.match(pattern) for pattern in UNFINISHED[:2]) for p in folder.iterdir()
     )
 
 
 def _fingerprint(problem: Problem, format_: int = FORMAT) -> str:
-    """Of the problem with its data; equations by their names, arguments and text."""
+    """Hash of the problem with its data; equations enter by their names, arguments and source text."""
     arrays: dict[str, np.ndarray] = {}
     digest = hashlib.sha256(json.dumps(describe_problem(problem, arrays, format_), sort_keys=True).encode())
     for name, values in sorted(arrays.items()):

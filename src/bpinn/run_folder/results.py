@@ -1,4 +1,4 @@
-"""The result in a run's folder: one rule for runs that are finished, unfinished or damaged."""
+"""The result in a run folder, handled the same way for finished, unfinished and damaged runs."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,10 +19,10 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def finished(folder: Path, functions: Functions, warn: Callable[[str], None]) -> Result | None:
-    """The result of a run that has ended; None if it has not.
+    """The result of a finished run; None if the run is unfinished.
 
-    A damaged one whose blocks of draws are there is reported to ``warn`` and taken for unfinished: resuming the run
-    makes it again, with the same draws.
+    If the result is damaged but its blocks of draws exist, this calls ``warn`` and treats the run as unfinished:
+    resuming the run rebuilds the result, with the same draws.
     """
     if not (folder / RESULT).is_file():
         return None
@@ -31,7 +31,7 @@ def finished(folder: Path, functions: Functions, warn: Callable[[str], None]) ->
     except DamagedError as error:
         if not has_begun(folder):
             raise
-        warn(f"{error}; it is made again from the blocks of draws")
+        warn(f"{error}; it is rebuilt from the blocks of draws")
         return None
 
 
@@ -47,24 +47,24 @@ def opened(
     warn: Callable[[str], None],
     dtype: Any = np.float32,
 ) -> Result:
-    """The result of a run; of one that is unfinished the draws so far, which is said. ``resume`` says how to go on.
+    """The result of a run; for an unfinished run the draws so far, with a warning. ``resume`` says how to resume it.
 
     Nothing in the folder is changed.
     """
 
     def refuse(message: str) -> None:
-        raise DamagedError(message.replace("it is made again", f"{resume}, which makes it again"))
+        raise DamagedError(message.replace("it is rebuilt", f"{resume}, which rebuilds it"))
 
     result = finished(folder, functions, refuse)
     if result is not None:
         return result
     if problem is None:
         raise InputError(
-            f"load: the run in {folder} is unfinished, and was started by version 0.1; {resume} to finish it"
+            f"load: the run in {folder} is unfinished and was started by version 0.1; {resume} to finish it"
         )
     found = engine.stored(problem, method, chains, Checkpoint(folder, warn, read_only=True), np.dtype(dtype))
     if found is None:
-        raise InputError(f"load: the run in {folder} is unfinished and has no draws yet; {resume} to go on")
+        raise InputError(f"load: the run in {folder} is unfinished and has no draws yet; {resume} to resume it")
     made_by = read_manifest(folder).get("versions", {})
     warn(f"the run in {folder} is unfinished: {found.z.shape[1]} draws of each chain so far; {resume} to finish it")
     return Result(
@@ -73,7 +73,7 @@ def opened(
 
 
 def opened_from_python(folder: Path, functions: Functions, warn: Callable[[str], None]) -> Result:
-    """The result of a run that `bpinn.infer` keeps in a folder."""
+    """The result of a run that `bpinn.infer` stores in a folder."""
     stated = read_manifest(folder)["inference"]
     try:
         method = storage.rebuild_settings(stated["method"], functions, Method.registry)

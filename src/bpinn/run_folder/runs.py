@@ -1,11 +1,11 @@
-"""Run folders: a problem file with its data, what was done, and where to go on.
+"""Run folders: a problem file with its data, the blocks of the run, and its result.
 
-problem/        the problem file and its data, copied
-manifest.json   what was asked for, hashes of all of it, versions, seed
+problem/        copies of the problem file and its data
+manifest.json   the settings, hashes of the copied files, versions, seed
 stage-*/        blocks of draws and states of chains
-result.npz      the result, when the run has ended
+result.npz      the result, once the run is finished
 report.html     the report, with figures/ and tables/
-log.txt         what happened when
+log.txt         a log with times
 """
 
 import contextlib
@@ -57,11 +57,11 @@ class FileRun:
 
     def log(self, message: str) -> None:
         now = datetime.datetime.now().isoformat(timespec="seconds")
-        with contextlib.suppress(OSError), (self.folder / LOG).open("a") as file:  # a full disk is said elsewhere
+        with contextlib.suppress(OSError), (self.folder / LOG).open("a") as file:  # a full disk is reported elsewhere
             file.write(f"{now} {message}\n")
 
     def load(self, warn: Callable[[str], None] = lambda message: None) -> Result:
-        """The result, with the equations of the problem file; of an unfinished run the draws so far, which is said."""
+        """The result, with the equations of the problem file; of an unfinished run the draws so far, with a warning."""
         file = self.problem_file
         functions = {name: formula.function(name) for name, formula in file.equations.items()}
         result = opened(
@@ -73,7 +73,7 @@ class FileRun:
         return result
 
     def go(self, report: Callable[[Progress], None], warn: Callable[[str], None], cores: int | None) -> Result:
-        """Run, or go on, to the end; what is done is on disk all the while."""
+        """Run or resume, to the end; every finished block is on disk."""
         with only_one(self.folder):
 
             def say(message: str) -> None:
@@ -97,7 +97,7 @@ class FileRun:
                 self.log(f"stopped: {type(error).__name__}: {error}")
                 raise
             if result.interrupted:
-                self.log("stopped by the user; the draws so far are kept")
+                self.log("stopped by the user; the draws so far are stored")
             else:
                 storage.save(result, self.folder / RESULT, draws_beside=True)
                 self.log(f"ended: {result.diagnose().verdict}")
@@ -105,7 +105,7 @@ class FileRun:
 
     @property
     def truth(self) -> dict[str, Any]:
-        """What the file says is true, by field, sensors or unknown: functions of the coordinates, or numbers."""
+        """The true values given in the file, by field, sensors or unknown: functions of the coordinates, or numbers."""
         file = self.problem_file
         found: dict[str, Any] = {}
         coordinates = tuple(file.problem.domain)
@@ -119,8 +119,8 @@ class FileRun:
         return found
 
     def report(self, result: Result) -> Path:
-        """Write the report of its result; the path of the page."""
-        from bpinn import report  # here, because importing matplotlib takes a second
+        """Write the report of the result; return the path of the page."""
+        from bpinn import report  # imported here because matplotlib takes a second to import
 
         file = self.problem_file
         return report.write(
@@ -133,18 +133,18 @@ class FileRun:
         changed = [f"{name} {then.get(name)} to {now[name]}" for name in now if then.get(name) != now[name]]
         if changed and has_begun(self.folder):
             warn(
-                f"since the run began versions have changed ({', '.join(changed)}); draws may differ in their last bits"
+                f"versions have changed since the run started ({', '.join(changed)}); draws may differ in the last bits"
             )
 
 
 def start(
     path: str | Path, out: str | Path | None = None, changes: Sequence[str] = (), *, allow_outside: bool = False
 ) -> FileRun:
-    """Make the folder of a new run: ``out``, or the first of run, run-2, ... beside the problem file."""
+    """Create the folder of a new run: ``out``, or the first free one of run, run-2, ... next to the problem file."""
     file = read_problem(path, changes, allow_outside=allow_outside)
     folder = _free(file.path.parent) if out is None else Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = f"; go on with `bpinn resume {folder}`" if (folder / MANIFEST).exists() else ""
+        what = f", or resume it with `bpinn resume {folder}`" if (folder / MANIFEST).exists() else ""
         raise InputError(f"{folder}: exists and is not empty; give another --out{what}")
     inside = folder / PROBLEM
     try:
@@ -182,7 +182,7 @@ def _free(folder: Path) -> Path:
 
 
 def _inside_name(source: str) -> str:
-    """Where a data file goes in the run's folder; from outside of the problem's folder, under a name of its own."""
+    """Where a data file is copied to in the run folder; files from outside the problem's folder get a unique name."""
     path = Path(source)
     if path.is_absolute() or ".." in path.parts:
         return f"outside/{hashlib.sha256(source.encode()).hexdigest()[:8]}-{path.name}"
@@ -190,13 +190,13 @@ def _inside_name(source: str) -> str:
 
 
 def open_run(folder: str | Path) -> FileRun:
-    """A run that was started, its files checked against what they were."""
+    """Open an existing run, after checking its files against their hashes."""
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: not a run folder: it has no {MANIFEST}; `bpinn run FILE` makes one")
+        raise InputError(f"{folder}: not a run folder: it has no {MANIFEST}; `bpinn run FILE` creates one")
     manifest = read_manifest(folder)
     if "inference" in manifest:
-        raise InputError(f"{folder}: a run from Python, without a problem file; call bp.infer(..., out=) there again")
+        raise InputError(f"{folder}: a run from Python, without a problem file; call bp.infer(..., out=) again there")
     try:
         hashes, name, changes, renamed = (manifest[key] for key in ("hashes", "problem", "changes", "renamed"))
         names = [name, *hashes, *renamed.values()]
@@ -205,22 +205,22 @@ def open_run(folder: str | Path) -> FileRun:
     except (KeyError, TypeError, AttributeError):
         raise InputError(f"{folder / MANIFEST}: the file is damaged") from None
     if not inside:
-        raise InputError(f"{folder / MANIFEST}: names files outside of its folder, which no run does")
+        raise InputError(f"{folder / MANIFEST}: names files outside its folder, which bpinn never writes; not opened")
     for file, expected in hashes.items():
         copy = folder / PROBLEM / file
         if not copy.is_file() or _hash(copy) != expected:
-            raise InputError(f"{copy}: has changed since the run was started; put it back, or start a new run")
+            raise InputError(f"{copy}: has changed since the run was started; restore it, or start a new run")
     return FileRun(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
 
 
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Result:
-    """Read a result: a file that `Result.save` wrote, or the folder of a run.
+    """Read a result: a file written by `Result.save`, or a run folder.
 
     Arguments:
         path: the file or the folder.
-        functions: equations and activations by name, where a file's density is to be evaluated again; the folder of a
-            run has its own. Without them `draws`, `summary`, `diagnose` and `predict` of fields and of equations
-            handed in all work.
+        functions: equations and activations by name, needed only to evaluate the log density of a result from a file;
+            the folder of a problem file's run has its own. Without them `draws`, `summary`, `diagnose` and `predict`
+            still work, `predict` for fields and for equations passed to it.
 
     Example:
         ``result = bp.load("demo/run")``
