@@ -377,3 +377,20 @@ def test_least_squares_leaves_predictions_beyond_the_limit_alone():
 def test_limits_that_make_no_sense(settings, words):
     with pytest.raises(bp.InputError, match=words):
         likelihoods.Censored(**settings)
+
+
+def test_counts_of_a_field_that_may_be_negative_are_advised(prior_result):
+    """The verdict names it, and so does a run that finds nowhere to start."""
+    sensors = bp.Sensors("u", {"x": np.linspace(0, 1, 9)}, np.ones(9), likelihood="poisson")
+    result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": sensors}), draws=40)
+    assert "Poisson readings of u need positive predictions" in str(result.diagnose())
+    shifted = bp.Sensors(lambda u: -5.0 - u**2, {"x": [0.5]}, [3.0], likelihood="poisson")
+    stated = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"counts": shifted})
+    with pytest.raises(bp.InputError, match=r"Poisson readings of 'counts' need positive predictions: use a field"):
+        bp.infer(stated, bp.HMC(num_warmup=20, num_draws=8, num_leapfrog=2), seed=0, progress=False)
+
+
+def test_a_reading_without_coordinates_has_a_number(prior_result):
+    wide = bp.Sensors(bp.Average("u", over={"x": ([0.0, 0.5], [0.5, 1.0])}), values=[0.1, 50.0], noise=0.1)
+    result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"wide": wide}), draws=40)
+    assert "wide at number 1 is 50" in str(bp.predictive.check(result))

@@ -26,6 +26,9 @@ from bpinn.run_output import RunOutput, SamplerStats
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are expected: step sizes go up to the limit of stability
 
 
+VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}  # as people read them
+
+
 @dataclass
 class Diagnosis:
     """The health of a run: a verdict, the reasons for it, and what to try.
@@ -49,8 +52,7 @@ class Diagnosis:
     _order: tuple[str, ...] = field(default=("good", "care", "bad"), repr=False)
 
     def __str__(self) -> str:
-        words = {"good": "good", "care": "usable with care", "bad": "do not trust"}[self.verdict]
-        lines = [f"Health: {words}"]
+        lines = [f"Health: {VERDICTS[self.verdict]}"]
         lines += [f"  - {reason}" for reason in self.reasons]
         lines += [f"  try: {advice}" for advice in self.advice]
         return "\n".join(lines)

@@ -152,7 +152,7 @@ def draw(
             f"infer: out of memory; use {method.fewer} to store fewer draws, or cores= to run fewer chains at once "
             f"({kept})"
         ) from None
-    _check_start(draws)
+    _check_start(problem, draws)
     return Result(
         problem,
         method,
@@ -175,13 +175,17 @@ def memory_of(method: Method, model: Model, chains: int) -> int:
     return kept * chains * model.dim * jnp.dtype(jnp.result_type(float)).itemsize
 
 
-def _check_start(draws: engine.Draws) -> None:
+def _check_start(problem: Problem, draws: engine.Draws) -> None:
     """Fail if every draw is non-finite."""
     if not np.any(np.isfinite(draws.stats["log_density"])):
-        raise InputError(
-            "infer: the log density is not finite at any draw; check the equations for "
-            "division by zero, logarithms or roots of negative numbers"
-        )
+        positive = next((r for r in problem.readings if r.likelihood.positive), None)
+        advice = "check the equations for division by zero, logarithms or roots of negative numbers"
+        if positive is not None:
+            advice = (
+                f"{type(positive.likelihood).__name__} readings of {positive.name!r} need positive predictions: use a "
+                f"field with positive=True, or {advice}"
+            )
+        raise InputError(f"infer: the log density is not finite at any draw; {advice}")
 
 
 def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> None:

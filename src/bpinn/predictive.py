@@ -56,8 +56,8 @@ class SensorFit:
         return np.sign(self.values - self.mean) * -ndtri(np.maximum(self.p, 1e-300) / 2)
 
     def place(self, i: int, equals: str = "=") -> str:
-        """Where a reading was taken, such as 'x=0.5, t=1'."""
-        return ", ".join(f"{c}{equals}{a[i]:.4g}" for c, a in self.at.items())
+        """Where a reading was taken, such as 'x=0.5, t=1'; its number if it has no coordinates of its own."""
+        return ", ".join(f"{c}{equals}{a[i]:.4g}" for c, a in self.at.items()) or f"number {i}"
 
     @property
     def farthest(self) -> float:
@@ -65,8 +65,12 @@ class SensorFit:
         return float(np.max(np.abs(self.score)))
 
     @property
+    def scatters_too_much(self) -> bool:
+        return self.scatter < SCATTER_LOW
+
+    @property
     def verdict(self) -> str:
-        if self.scatter < SCATTER_LOW:
+        if self.scatters_too_much:
             return "scatter more than the stated noise allows"
         if self.scatter > SCATTER_HIGH:
             return "scatter less than the stated noise"
@@ -231,11 +235,17 @@ def judge(result: Result, health: Diagnosis) -> None:
 
 
 def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequence[np.ndarray]) -> None:
-    wrong = [
-        np.isnan(values) | (readings.likelihood.positive & (values <= 0))
-        for readings, values in zip(groups, expected, strict=True)
-    ]
-    share = float(np.mean(np.any([np.any(part, axis=1) for part in wrong], axis=0)))
+    for readings, values in zip(groups, expected, strict=True):
+        below = float(np.mean(np.any(values < 0, axis=1)))
+        if readings.likelihood.positive and below > UNDEFINED:
+            law = type(readings.likelihood).__name__
+            health.note(
+                "care",
+                f"{law} readings of {readings.name} need positive predictions, but {below:.0%} of the prior draws "
+                "predict negative ones, which the posterior excludes",
+                "a field with positive=True, or an equation that cannot be negative",
+            )
+    share = float(np.mean(np.any([np.any(np.isnan(values), axis=1) for values in expected], axis=0)))
     if share > UNDEFINED:
         health.note(
             "care",

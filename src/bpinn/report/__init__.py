@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from bpinn import predictive
+from bpinn.diagnostics import VERDICTS
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
 from bpinn.plot import views
@@ -25,7 +26,6 @@ from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
 MOST_DRAWS = 1000  # used for figures and tables of fields
-VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}
 
 
 def write(
