@@ -147,14 +147,7 @@ class Evaluation:
             for i, values in zip(users, found, strict=True):
                 streams[i][name] = values
 
-        def look_up(i: int, reference: Reference) -> Array:
-            if isinstance(reference, Partial):
-                return streams[i][reference.field][reference.orders]
-            if isinstance(reference, Unknown):
-                return unknowns[reference.name]
-            return prepared["coordinates"][i][reference.name]
-
-        terms = [task([look_up(i, r) for r in task.references]) for i, task in enumerate(self.tasks)]
+        terms = [self._value(i, streams[i], unknowns, prepared) for i in range(len(self.tasks))]
         return self.summed(terms, prepared["weights"])
 
     def term(self, i: int, raw: Mapping[str, Streams], unknowns: Mapping[str, Array], prepared: Any) -> Array:
@@ -165,9 +158,12 @@ class Evaluation:
                 users, wanted = self.requests[name]
                 linked[name] = field.linked([raw[name]], [wanted[users.index(i)]], bounds)[0]
 
+        return self._value(i, linked, unknowns, prepared)
+
+    def _value(self, i: int, streams: Mapping[str, Streams], unknowns: Mapping[str, Array], prepared: Any) -> Array:
         def look_up(reference: Reference) -> Array:
             if isinstance(reference, Partial):
-                return linked[reference.field][reference.orders]
+                return streams[reference.field][reference.orders]
             if isinstance(reference, Unknown):
                 return unknowns[reference.name]
             return prepared["coordinates"][i][reference.name]
