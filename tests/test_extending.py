@@ -157,7 +157,7 @@ def test_names_are_not_taken_twice():
         class Other(bp.likelihoods.Normal):
             pass
 
-    with pytest.raises(bp.InputError, match=r"is not a bp\.Field, bp\.Method, bp\.Likelihood or a kernel"):
+    with pytest.raises(bp.InputError, match=r"is not a bp\.Field, bp\.Method, bp\.Likelihood or kernel"):
 
         @bp.register("nothing")
         class Nothing:

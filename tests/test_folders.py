@@ -77,7 +77,7 @@ def test_what_is_on_the_disk_is_what_is_in_memory(method, tmp_path):
 def test_another_run_is_refused(tmp_path):
     problem, folder = make_problem(hidden=(4,)), tmp_path / "run"
     infer(problem, folder)
-    with pytest.raises(bp.InputError, match=r"holds a different run \(its seed differ\); give another folder"):
+    with pytest.raises(bp.InputError, match=r"holds a different run \(its seed differs\); give another folder"):
         infer(problem, folder, seed=2)
     with pytest.raises(bp.InputError, match=r"its problem and method differ"):
         infer(make_problem(hidden=(5,)), folder, bp.HMC(num_warmup=40, num_draws=31, num_leapfrog=4))

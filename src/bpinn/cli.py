@@ -59,7 +59,7 @@ def main() -> None:
         )
         sys.exit(WRONG)
     except KeyboardInterrupt as stopped:
-        print(f"bpinn: stopped{f': {stopped}' if str(stopped) else ''}", file=sys.stderr)
+        print(f"bpinn: {str(stopped) or 'stopped'}", file=sys.stderr)
         sys.exit(STOPPED)
 
 

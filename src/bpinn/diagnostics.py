@@ -109,8 +109,7 @@ def _judge_draws(health: Diagnosis, functionals: np.ndarray) -> None:
     chains, draws = functionals.shape[:2]
     still = np.ptp(functionals, axis=1).max(axis=-1) == 0 if draws > 1 else np.zeros(chains, bool)
     if np.any(still):
-        stuck = ", ".join(str(i) for i in np.flatnonzero(still))
-        health.worsen("bad", f"chain {stuck} never moved", WARM)
+        health.worsen("bad", f"{_chains(np.flatnonzero(still).tolist())} never moved", WARM)
     if chains == 1:
         health.worsen("care", "a single chain cannot show other solutions", "chains=4")
 

@@ -190,7 +190,7 @@ def _one(
     else:
         result = method(simulated, seed)
     if result.interrupted:
-        raise KeyboardInterrupt("finished simulations are kept if there is a folder (out=)")
+        raise KeyboardInterrupt("stopped; finished simulations are kept if there is a folder (out=)")
     flat = result.z.reshape(-1, result.z.shape[-1])
     if len(flat) < draws:
         raise InputError(

@@ -85,9 +85,9 @@ def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inp
 
 
 def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> list[Streams]:
+    """The same as `propagate`, with the compiled kernel."""
     inputs = x.shape[1]
     carried = [_by_order(group.carried) for group in plan.groups]
-    """The same as `propagate`, with the compiled kernel."""
     numbers = [inputs, len(hidden), *hidden, len(plan.groups)]
     for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
         along = [index.index(1) for index in firsts]

@@ -90,6 +90,7 @@ class PINN(Network):
         ((1, 1), 'care')
     """
 
+    fewer: ClassVar[str] = "fewer chains="
     has_spread: ClassVar[bool] = False
     polish: int = 0
 

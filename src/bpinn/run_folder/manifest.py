@@ -85,9 +85,9 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         wanted["method"] = there["method"]
     differ = [name for name in wanted if there.get(name) != wanted[name]]
     if differ:
+        which = f"its {' and '.join(differ)} {'differ' if len(differ) > 1 else 'differs'}"
         raise InputError(
-            f"{where}: out={str(folder)!r} holds a different run (its {' and '.join(differ)} differ); "
-            "give another folder, or remove this one"
+            f"{where}: out={str(folder)!r} holds a different run ({which}); give another folder, or remove it"
         )
 
 
