@@ -390,7 +390,7 @@ def test_counts_of_a_field_that_may_be_negative_are_advised(prior_result):
         bp.infer(stated, bp.HMC(num_warmup=20, num_draws=8, num_leapfrog=2), seed=0, progress=False)
 
 
-def test_a_reading_without_coordinates_has_a_number(prior_result):
+def test_a_reading_without_coordinates_is_counted(prior_result):
     wide = bp.Sensors(bp.Average("u", over={"x": ([0.0, 0.5], [0.5, 1.0])}), values=[0.1, 50.0], noise=0.1)
     result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"wide": wide}), draws=40)
-    assert "wide at number 1 is 50" in str(bp.predictive.check(result))
+    assert "reading 2 of wide is 50" in str(bp.predictive.check(result))

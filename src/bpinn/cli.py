@@ -181,7 +181,7 @@ def resume(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run; an unfinished one is reported as such.")],
     as_json: Json = False,
 ) -> None:
     """Write the report of a run again: report.html, with figures and tables next to it."""
@@ -240,7 +240,7 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     as_json: Json = False,
 ) -> None:
     """Show the unknowns of several runs side by side."""
@@ -294,7 +294,7 @@ def calibrate(
     allow_outside: Outside = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate such data from the prior and check whether the error bars are correct. Ctrl-C and rerun to resume."""
+    """Check, on data simulated from the prior, whether the error bars are correct. Ctrl-C and rerun to resume."""
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     found = read_problem(file, said, allow_outside=allow_outside)
     folder = file.parent / "calibration" if out is None else out

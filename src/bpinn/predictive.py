@@ -56,8 +56,12 @@ class SensorFit:
         return np.sign(self.values - self.mean) * -ndtri(np.maximum(self.p, 1e-300) / 2)
 
     def place(self, i: int, equals: str = "=") -> str:
-        """Where a reading was taken, such as 'x=0.5, t=1'; its number if it has no coordinates of its own."""
-        return ", ".join(f"{c}{equals}{a[i]:.4g}" for c, a in self.at.items()) or f"number {i}"
+        """Where a reading was taken, such as 'x=0.5, t=1'; nothing if it has no coordinates of its own."""
+        return ", ".join(f"{c}{equals}{a[i]:.4g}" for c, a in self.at.items())
+
+    def named(self, i: int) -> str:
+        """A reading by its place, or counted from 1 if it has none: 'u at x=0.5', 'reading 3 of u'."""
+        return f"{self.name} at {self.place(i)}" if self.at else f"reading {i + 1} of {self.name}"
 
     @property
     def farthest(self) -> float:
@@ -114,7 +118,7 @@ class Check:
         for name, i in self.surprising:
             group = by_name[name]
             lines.append(
-                f"  surprising: {name} at {group.place(i)} is {group.values[i]:.4g}, "
+                f"  surprising: {group.named(i)} is {group.values[i]:.4g}, "
                 f"expected {group.mean[i]:.3g} ± {group.sd[i]:.2g}"
             )
         return "\n".join(lines)
@@ -273,8 +277,7 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         more = f", and {len(far) - 1} more" if len(far) > 1 else ""
         health.note(
             "care",
-            f"the reading of {name} at {group.place(i)} is {abs(group.score[i]):.1f} sd from its prediction by all "
-            f"other readings{more}",
+            f"{group.named(i)} is {abs(group.score[i]):.1f} sd from its prediction by all other readings{more}",
             "check these readings; or likelihood='student_t', which is robust to outliers",
         )
 

@@ -24,7 +24,7 @@ class VI(Approximation):
     """Variational inference: the Gaussian that maximises the evidence lower bound.
 
     Fast, but an approximation: a Gaussian without correlations ("mean-field", as in the paper) underestimates the
-    standard deviations, often by much. `Result.diagnose` estimates how far the Gaussian is from the posterior.
+    standard deviations, often considerably. `Result.diagnose` estimates how far the Gaussian is from the posterior.
 
     Arguments:
         family: "mean-field", "low-rank" (a diagonal and ``rank`` directions) or "full-rank".
