@@ -183,3 +183,16 @@ def test_the_curvature_falls(x64):
     z, _ = jax.jit(coordinates.to_plain)(w)
     curvature = lambda f, at: float(jnp.linalg.eigvalsh(-jax.jit(jax.hessian(f))(at)).max())
     assert curvature(coordinates.log_density, w) < 0.05 * curvature(posterior.log_density, z)
+
+
+def test_a_reference_where_counts_are_impossible_leaves_gradients_finite(x64):
+    """Readings that need a positive prediction, with an unknown in them, and a reference that predicts negative ones."""
+    counts = bp.Sensors(lambda u, k: k * u, {"x": X}, np.arange(7.0), likelihood="poisson")
+    posterior = bp.Posterior(problem({"u": bp.MLP(hidden=(4,))}, {"k": dist.LogNormal(0.0, 1.0)}, f=counts))
+    bias = posterior.dim - 2  # the last parameter of the field
+    negative = jnp.zeros(posterior.dim).at[bias].set(-1.0)
+    coordinates = posterior.coordinates(negative)
+    w = coordinates.to_white(jnp.zeros(posterior.dim).at[bias].set(3.0))
+    density, gradient = jax.jit(jax.value_and_grad(coordinates.log_density))(w)
+    assert np.isfinite(density)
+    assert np.all(np.isfinite(gradient))

@@ -271,3 +271,17 @@ def test_an_unfinished_run_with_a_damaged_block_is_not_opened(stopped):
     cut(sorted((folder / "stage-0" / "chain-1").glob("0*.npz"))[2])
     with pytest.raises(bp.InputError, match="the file is damaged"):
         bp.load(folder)
+
+
+def test_a_run_whose_second_fit_has_only_begun_has_no_draws_yet(tmp_path, one_step_blocks):
+    """Some chains are in the second of two fits, others not: there is nothing to open, and that is reported."""
+
+    def stop(progress):
+        if progress.stage == "polish" and progress.chains[0].done >= 1:
+            raise KeyboardInterrupt
+
+    method = bp.PINN(num_steps=200, polish=20, chains=3)
+    bp.infer(make_problem(hidden=(4,)), method, seed=0, progress=stop, out=tmp_path / "run", cores=1)
+    shutil.rmtree(tmp_path / "run" / "stage-1" / "chain-2", ignore_errors=True)
+    with pytest.raises(bp.InputError, match="has no draws yet"):
+        bp.load(tmp_path / "run")

@@ -394,3 +394,62 @@ def test_a_reading_without_coordinates_is_counted(prior_result):
     wide = bp.Sensors(bp.Average("u", over={"x": ([0.0, 0.5], [0.5, 1.0])}), values=[0.1, 50.0], noise=0.1)
     result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"wide": wide}), draws=40)
     assert "reading 2 of wide is 50" in str(bp.predictive.check(result))
+
+
+# --- where a careless formula goes wrong ---
+
+
+@pytest.mark.parametrize("law", [likelihoods.Poisson(), likelihoods.NegativeBinomial()])
+def test_a_negative_mean_is_impossible_also_for_a_count_of_zero(law):
+    scale = np.full(2, 0.3) if law.has_scale else None
+    value, prediction = np.array([0.0, 2.0]), np.array([-3.0, -3.0])
+    assert np.all(law.log_prob(value, prediction, scale) == -np.inf)
+    prepared = jax.tree.map(jnp.asarray, law.prepare(value, scale))
+    assert np.all(law.log_prob_of(prepared, jnp.asarray(prediction), None) == -np.inf)
+    slope = jax.grad(lambda p: jnp.sum(law.log_prob_of(prepared, p, None)))(jnp.asarray([-3.0, 1.0]))
+    assert np.all(np.isfinite(slope))
+
+
+@pytest.mark.parametrize("dof", [1.5, 4.0, 30.0, 100.0])
+def test_the_log_tail_of_a_student_t_is_finite_and_right_everywhere(dof):
+    """In single precision: near the limit, where the incomplete beta function has no slope, and far in the tail."""
+    law = likelihoods.StudentT(dof=dof)
+    at = np.array([-300.0, -40.0, -3.0, -3e-4, 0.0, 3e-4, 2.0, 200.0])
+    found = law.unit_log_cdf(jnp.float32(at))
+    slope = jax.vmap(jax.grad(lambda r: law.unit_log_cdf(r)))(jnp.float32(at))
+    np.testing.assert_allclose(found, stats.t(dof).logcdf(at), rtol=1e-3, atol=1e-5)
+    expected = np.exp(stats.t(dof).logpdf(at) - stats.t(dof).logcdf(at))
+    np.testing.assert_allclose(slope, expected, rtol=1e-2, atol=1e-5)
+
+
+def test_a_reading_far_below_the_limit_is_no_surprise(prior_result):
+    """Whatever stands in a censored reading: that it is below the limit is all that counts."""
+    law = likelihoods.Censored(below=1.0)
+    value, prediction, scale = np.array([-50.0, 1.0]), np.full(2, 0.5), np.full(2, 0.4)
+    np.testing.assert_array_equal(law.cdf(value, prediction, scale), np.full(2, stats.norm(0.5, 0.4).cdf(1.0)))
+    np.testing.assert_array_equal(law.cdf_below(value, prediction, scale), np.zeros(2))
+    above = likelihoods.Censored(above=1.0)
+    assert above.cdf(np.array([9.0]), prediction[:1], scale[:1]) == 1.0
+    assert above.cdf_below(np.array([9.0]), prediction[:1], scale[:1]) == pytest.approx(stats.norm(0.5, 0.4).cdf(1.0))
+    sensors = {"u": bp.Sensors("u", {"x": [0.1, 0.5]}, [-50.0, -50.0], 0.4, likelihood=likelihoods.Censored(below=9.0))}
+    result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, sensors), draws=40)
+    assert not bp.predictive.check(result).surprising
+
+
+def test_numbers_of_numpy_are_stored(tmp_path, prior_result):
+    law = likelihoods.StudentT(dof=np.int64(4))
+    sensors = {"u": bp.Sensors("u", {"x": [0.1, 0.5]}, [0.0, 0.1], 0.4, likelihood=law)}
+    result = prior_result(bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, sensors))
+    assert bp.load(result.save(tmp_path / "result.npz")).problem.readings[0].likelihood == law
+
+
+def test_what_cannot_be_stored_is_reported_before_the_run(tmp_path):
+    class Unregistered(likelihoods.Normal):
+        pass
+
+    sensors = {"u": bp.Sensors("u", {"x": [0.1, 0.5]}, [0.0, 0.1], 0.4, likelihood=Unregistered())}
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, sensors)
+    seen = []
+    with pytest.raises(bp.InputError, match="Unregistered is not registered"):
+        bp.infer(problem, seed=0, progress=seen.append, out=tmp_path / "result.npz")
+    assert not seen

@@ -140,10 +140,13 @@ class Coordinates:
         readings = zip(self.model.groups, quantities, self.data["values"], self.data["noise"], strict=True)
         for group, found, values, noise in readings:
             scale = noise if group.noise_name is None else scalars[group.noise_name]
-            information = weight * group.likelihood.information(found.value, scale)
-            residual = group.likelihood.response(values, found.value, scale) - found.constant
-            usable = jnp.isfinite(information) & (information > 0) & jnp.isfinite(residual)
-            usable &= jnp.all(jnp.isfinite(found.rows), axis=1)
+            # What is not finite is replaced before it is used, or its derivative would not be finite either.
+            known = jnp.isfinite(found.value) & jnp.isfinite(found.constant) & jnp.all(jnp.isfinite(found.rows), axis=1)
+            known &= (found.value > 0) | (not group.likelihood.positive)
+            value = jnp.where(known, found.value, 1.0)
+            information = weight * group.likelihood.information(value, scale)
+            residual = group.likelihood.response(values, value, scale) - jnp.where(known, found.constant, 0.0)
+            usable = known & jnp.isfinite(information) & (information > 0) & jnp.isfinite(residual)
             root = jnp.sqrt(jnp.where(usable, information, 0.0))  # a row that is not finite at the reference has none
             rows.append(root[:, None] * jnp.where(usable[:, None], found.rows, 0.0))
             targets.append(root * jnp.where(usable, residual, 0.0))

@@ -1,5 +1,6 @@
 """`infer`, the main entry point."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from bpinn.run_folder.files import only_one
 from bpinn.run_folder.manifest import RESULT, claim, versions
 from bpinn.run_folder.results import finished
 from bpinn.run_output import SamplerStats
-from bpinn.storage import save
+from bpinn.storage import describe_problem, describe_settings, save
 
 GIB = 2**30
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
@@ -70,6 +71,8 @@ def infer(
     with _stopping(folder is not None):
         method.check(problem)
         size = memory_of(method, Posterior(problem).model, chains)
+        if out is not None:  # what cannot be stored is reported before the run, not after it
+            json.dumps([describe_problem(problem, {}), describe_settings(method)])
         if folder is not None:
             claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
         interrupts.raise_if_noted()

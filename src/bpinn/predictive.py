@@ -240,7 +240,7 @@ def judge(result: Result, health: Diagnosis) -> None:
 
 def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequence[np.ndarray]) -> None:
     for readings, values in zip(groups, expected, strict=True):
-        below = float(np.mean(np.any(values < 0, axis=1)))
+        below = float(np.mean(np.any(values < 0, axis=1)))  # zero is an underflow of a positive field
         if readings.likelihood.positive and below > UNDEFINED:
             law = type(readings.likelihood).__name__
             health.note(

@@ -110,7 +110,8 @@ def _keys(draws: int, seed: int, where: str) -> Array:
 
 def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterator[np.ndarray]:
     """Values for successive batches of prior draws, each of shape (draws, points)."""
-    one = points * bytes_of_a_point(values.quantities[0].problem)
+    width = max(term.width for quantity in values.quantities for term in quantity.quantity.terms)
+    one = points * width * bytes_of_a_point(values.quantities[0].problem)
     batch = max(1, min(BATCH, len(keys), quantity_at.CHUNK_BYTES // one))
     for i in range(0, len(keys), batch):
         z = _sample(values.parameters, padded(keys[i : i + batch], batch))

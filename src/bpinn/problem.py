@@ -199,6 +199,8 @@ class Problem:
 
     def place_quantity(self, quantity: Quantity, at: Mapping[str, Any], where: str) -> tuple[Placed, tuple[int, ...]]:
         """A quantity at points, and their original shape; ``at`` excludes the coordinates that the quantity fixes."""
+        if not isinstance(at, Mapping):
+            self.place(at, (), where)  # which says what is wrong
         terms = terms_of(quantity, self.names, where)
         itself = set_coordinates(terms)
         needed = [c for c in self.names.coordinates_of(terms[0].equation) if c not in itself]

@@ -247,6 +247,8 @@ def describe_settings(settings: Any) -> Any:
             )
         inside = {f.name: describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
         return {"type": type(settings).__name__, **inside}
+    if isinstance(settings, np.generic):
+        return settings.item()
     if isinstance(settings, tuple):
         return [describe_settings(part) for part in settings]
     return describe_quantity(settings) if callable(settings) else settings

@@ -22,6 +22,7 @@ from bpinn.engine.scheduler import available_cores as available_cores
 from bpinn.engine.stage_run import Progress as Progress
 from bpinn.engine.stage_run import StageRun
 from bpinn.engine.store import Chain
+from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.monitor import Monitor
 from bpinn.parameters import Parameters
@@ -104,6 +105,8 @@ def _run(
                 "stopped during warm-up, before the first draw; a run in a folder (out=) can be resumed"
             )
         interrupted |= stopped
+        if any(chain.state is None for chain in state.chains):
+            raise KeyboardInterrupt("stopped before every chain had started")
         positions = [stage.position(chain.state) for chain in state.chains]
         if stage.has_history:
             history = joined(history, history_of(state.chains))
@@ -115,17 +118,25 @@ def _run(
 def stored(problem: Problem, method: Method, chains: int, checkpoint: Checkpoint, dtype: np.dtype) -> Draws | None:
     """The draws of an unfinished run that all chains have on disk; None if there are none yet. Nothing is run."""
     dim, functionals = Parameters(problem).dim, len(Monitor(problem).names)
-    history: dict[str, np.ndarray] = {}
     stages = method.stages()
+    found: list[list[Chain]] = []
     for number, stage in enumerate(stages):
         keep = method.kept if number == len(stages) - 1 else 0
-        found = [Chain(i, stage, keep, checkpoint.chain(number, i)) for i in range(chains)]
-        for chain in found:
-            chain.read(dim, functionals)
-        if stage.has_history:
-            history = joined(history, history_of(found))
-    if not complete(found):
+        found.append([Chain(i, stage, keep, checkpoint.chain(number, i)) for i in range(chains)])
+        for chain in found[-1]:
+            try:
+                chain.read(dim, functionals)
+            except InputError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                where = checkpoint.chain(number, chain.number).folder
+                raise InputError(f"{where}: its files do not belong to this run ({error!r})") from None
+    if not complete(found[-1]):
         return None
-    draws = draws_of(found, len(stages) - 1, dim, dtype, checkpoint)
+    history: dict[str, np.ndarray] = {}
+    for of_stage in found:
+        if of_stage[0].stage.has_history and all(chain.before for chain in of_stage):
+            history = joined(history, history_of(of_stage))
+    draws = draws_of(found[-1], len(stages) - 1, dim, dtype, checkpoint)
     draws.history, draws.interrupted = history, True
     return draws

@@ -79,19 +79,15 @@ class Censored(Likelihood):
         return total
 
     def cdf(self, value: np.ndarray, prediction: np.ndarray, scale: Any) -> np.ndarray:
+        """A reading beyond a limit counts as one at the limit, whatever its value."""
         low, high = self._limits()
-        inside = self.of.cdf(np.clip(value, low, high), prediction, scale)
-        return np.where(value < low, 0.0, np.where(value >= high, 1.0, inside))
+        recorded = np.clip(value, low, high)
+        return np.where(recorded >= high, 1.0, self.of.cdf(recorded, prediction, scale))
 
     def cdf_below(self, value: np.ndarray, prediction: np.ndarray, scale: Any) -> np.ndarray:
         low, high = self._limits()
-        inside = self.of.cdf(np.clip(value, low, high), prediction, scale)
-        return np.where(value <= low, 0.0, np.where(value > high, 1.0, inside))
-
-    def normal_score(
-        self, value: np.ndarray, prediction: np.ndarray, scale: Any, rng: np.random.Generator
-    ) -> np.ndarray:
-        return super().normal_score(np.clip(value, *self._limits()), prediction, scale, rng)
+        recorded = np.clip(value, low, high)
+        return np.where(recorded <= low, 0.0, self.of.cdf(recorded, prediction, scale))
 
     def sample(self, rng: np.random.Generator, prediction: np.ndarray, scale: Any) -> np.ndarray:
         return np.clip(self.of.sample(rng, prediction, scale), *self._limits())

@@ -33,7 +33,10 @@ class NegativeBinomial(Likelihood):
 
     def _log_powers(self, value: Any, mean: Any, shape: Any) -> Any:
         xp, functions = namespace(mean), special(mean)
-        return functions.xlogy(value, mean / (shape + mean)) - shape * xp.log1p(mean / shape)
+        valid = mean >= 0
+        mean = xp.where(valid, mean, 1.0)  # so that no branch has a derivative that is not finite
+        log_powers = functions.xlogy(value, mean / (shape + mean)) - shape * xp.log1p(mean / shape)
+        return xp.where(valid, log_powers, -xp.inf)
 
     def prepare(self, values: np.ndarray, scale: np.ndarray | None) -> dict[str, np.ndarray]:
         prepared = super().prepare(values, scale)

@@ -39,8 +39,11 @@ class Poisson(Likelihood):
     positive: ClassVar[bool] = True
 
     def log_prob(self, value: Any, prediction: Any, scale: Any) -> Any:
-        functions = special(prediction)
-        return functions.xlogy(value, prediction) - prediction - functions.gammaln(value + 1.0)
+        xp, functions = namespace(prediction), special(prediction)
+        valid = prediction >= 0
+        mean = xp.where(valid, prediction, 1.0)  # so that no branch has a derivative that is not finite
+        log_prob = functions.xlogy(value, mean) - mean - functions.gammaln(value + 1.0)
+        return xp.where(valid, log_prob, -xp.inf)
 
     def cdf(self, value: np.ndarray, prediction: np.ndarray, scale: Any) -> np.ndarray:
         return pdtr(np.floor(value), prediction)

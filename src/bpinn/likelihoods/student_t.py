@@ -1,14 +1,17 @@
 """Student-t noise, for readings with outliers."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax import Array
+from jax.scipy.special import betainc, gammaln
 from scipy.special import stdtr
 
-from bpinn.likelihoods.base import LocationScale, check_positive, namespace, special
+from bpinn.likelihoods.base import LocationScale, check_positive, namespace
 from bpinn.registry import register
 
 
@@ -21,6 +24,7 @@ class StudentT(LocationScale):
 
     def __post_init__(self) -> None:
         check_positive("StudentT", "dof", self.dof)
+        object.__setattr__(self, "dof", float(self.dof))
 
     def log_kernel(self, residual: Any) -> Any:
         return -0.5 * (self.dof + 1) * namespace(residual).log1p(residual * residual / self.dof)
@@ -34,9 +38,9 @@ class StudentT(LocationScale):
         return stdtr(self.dof, residual)
 
     def unit_log_cdf(self, residual: Any) -> Any:
-        xp, functions = namespace(residual), special(residual)
-        tail = 0.5 * functions.betainc(0.5 * self.dof, 0.5, self.dof / (self.dof + residual**2))
-        return xp.where(residual < 0, xp.log(tail), xp.log1p(-tail))
+        if namespace(residual) is np:
+            return np.log(stdtr(self.dof, residual))
+        return _log_cdf(float(self.dof), residual)
 
     def unit_sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return rng.standard_t(self.dof, shape)
@@ -54,3 +58,23 @@ class StudentT(LocationScale):
 
     def describe(self) -> str:
         return f"Student t with {self.dof:g} degrees of freedom"
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_cdf(dof: float, residual: Array) -> Array:
+    """Log of the distribution function. Where the tail underflows, its asymptotic form is used."""
+    tail = 0.5 * betainc(0.5 * dof, 0.5, dof / (dof + residual**2))
+    law, size = StudentT(dof), jnp.maximum(jnp.abs(residual), 1.0)
+    far = law.log_kernel(size) + law.log_constant() + jnp.log((size**2 + dof) / (dof * size))  # off by 1 / size^2
+    usable = tail > 1e-30
+    left = jnp.where(usable, jnp.log(jnp.where(usable, tail, 1.0)), far)
+    return jnp.where(residual < 0, left, jnp.log1p(-tail))
+
+
+@_log_cdf.defjvp
+def _log_cdf_slope(dof: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Density over distribution function: that of the incomplete beta function is not finite near zero."""
+    (residual,), (direction,) = primals, tangents
+    law = StudentT(dof)
+    value = _log_cdf(dof, residual)
+    return value, jnp.exp(law.log_kernel(residual) + law.log_constant() - value) * direction

@@ -77,6 +77,8 @@ def opened_from_python(folder: Path, functions: Functions, warn: Callable[[str],
     stated = read_manifest(folder)["inference"]
     try:
         method = storage.rebuild_settings(stated["method"], functions, Method.registry)
+        if not isinstance(method, Method):
+            raise ValueError(method)
         seed, chains, precision = int(stated["seed"]), int(stated["chains"]), str(stated["precision"])
         if precision not in ("float32", "float64"):
             raise ValueError(precision)
