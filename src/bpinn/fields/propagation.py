@@ -43,7 +43,10 @@ def last_hidden(activation: Activation, layers: Layers, x: Array, plan: "Plan") 
     (weights, biases), *rest = layers
     # Outer products instead of a dot: with few inputs XLA fuses them with the activation.
     value = sum((x[:, i, None] * weights[i] for i in range(inputs)), start=biases)
-    carried: list[Streams] = [{axis: weights[None, i] for i, axis in enumerate(axes)} for _ in plan.groups]
+    gradient = {
+        axis: weights[None, i] for i, axis in enumerate(axes)
+    }  # one for all groups: so are its cotangents added
+    carried: list[Streams] = [gradient for _ in plan.groups]
     for weights, biases in rest[:-1]:
         values, composed = activated(value, carried, False)
         product, carried = _through(weights, values, composed)
