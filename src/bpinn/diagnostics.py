@@ -98,9 +98,9 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
         agree = f"{functionals.shape[0]} chains agree (worst R-hat {rhat:.3f}, smallest ESS {ess:.0f})"
         divergences = "" if stats.divergent is None else f"; {int(stats.divergent.sum()) or 'no'} divergences"
         health.reasons.append(agree + divergences)
-    anew = [] if stats.restarts is None else [i for i, row in enumerate(stats.restarts) if np.any(row)]
-    if anew:
-        health.reasons.append(f"{_chains(anew)} restarted in warm-up after reaching a region where nothing fits")
+    restarted = [] if stats.restarts is None else [i for i, row in enumerate(stats.restarts) if np.any(row)]
+    if restarted:
+        health.reasons.append(f"{_chains(restarted)} restarted in warm-up after reaching a region where nothing fits")
     return health
 
 

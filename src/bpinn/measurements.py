@@ -6,6 +6,7 @@ monitoring or predictions, gets them from here as a `Placed`.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -126,18 +127,20 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(ABC):
     """A quantity not read at a single point. A subclass is a frozen dataclass that wraps another ``quantity``."""
 
     file_name: ClassVar[str]  # its key in problem files
     quantity: Any
 
+    @abstractmethod
     def terms(self, names: Names, where: str) -> tuple[Term, ...]:
-        raise NotImplementedError
+        """What it is made of."""
 
     @property
+    @abstractmethod
     def label(self) -> str:
-        raise NotImplementedError
+        """What to call it in a table or a message."""
 
 
 Quantity = str | Callable[..., Any] | Measurement
