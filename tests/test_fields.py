@@ -28,11 +28,15 @@ def requests_for(bounds):
     return [((0, 0),), ((0, 0), (1, 0), (0, 2), (2, 1))]
 
 
-def evaluated(field, bounds, theta, scales=None):
+def prepared_for(field, bounds, scales=None):
     points = [np.random.default_rng(i).uniform(*np.array(bounds).T, (n, len(bounds))) for i, n in enumerate((3, 4))]
     requests = [r[:3] if isinstance(field, bp.KarhunenLoeve) else r for r in requests_for(bounds)]
     prepared = field.prepare(points, requests, bounds)
-    wanted = Wanted(field.needed(requests), (3, 4), bounds, False, scales or {})
+    return prepared, Wanted(field.needed(requests), (3, 4), bounds, False, scales or {})
+
+
+def evaluated(field, bounds, theta, scales=None):
+    prepared, wanted = prepared_for(field, bounds, scales)
     return field.raw(theta, prepared, wanted), field.features(theta, prepared, wanted)
 
 
@@ -58,6 +62,26 @@ def test_features_do_not_depend_on_the_linear_parameters(name, x64):
     for one, two in zip(jax.tree.leaves(evaluated(field, bounds, theta)[1]),
                         jax.tree.leaves(evaluated(field, bounds, other)[1]), strict=True):  # fmt: skip
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("kind", [None, bp.Field], ids=["own", "default"])
+def test_stacked_features_are_the_features_in_the_order_of_the_layout(name, kind, x64):
+    """Also with the methods of the base class, which a field that defines only ``features`` inherits."""
+    field, bounds = FIELDS[name]
+    theta = field.sample_prior(jax.random.key(1), bounds)
+    prepared, wanted = prepared_for(field, bounds)
+    features = field.features(theta, prepared, wanted)
+    if kind is None:
+        layout, stacked = field.layout(wanted), field.stacked(theta, prepared, wanted)
+    else:
+        own = type("Outside", (type(field),), {"layout": kind.layout, "stacked": kind.stacked})
+        outside = object.__new__(own)
+        outside.__dict__.update(field.__dict__)
+        layout, stacked = outside.layout(wanted), outside.stacked(theta, prepared, wanted)
+    assert sorted(layout) == sorted((i, index) for i, request in enumerate(wanted.requests) for index in request)
+    rows = np.concatenate([features.columns[i][index] for i, index in layout])
+    np.testing.assert_allclose(stacked, rows.T, rtol=1e-12, atol=1e-14)
 
 
 def test_only_public_names_are_shown():

@@ -12,6 +12,7 @@ import pytest
 
 import bpinn as bp
 from bpinn import native
+from bpinn.fields.base import Wanted
 
 OPTIMIZED = True
 
@@ -85,6 +86,88 @@ def test_log_density_and_gradient_are_those_of_jax(name):
         found = fast(jnp.asarray(row))
         assert found[0] == pytest.approx(float(value), rel=2e-5, abs=1e-4)
         np.testing.assert_allclose(found[1], gradient, atol=2e-5 * np.abs(gradient).max())
+
+
+ONE, TWO, THREE = ((-1.0, 1.0),), ((0.0, 1.0), (-1.0, 2.0)), ((0.0, 1.0), (0.0, 2.0), (0.0, 0.5))
+
+# field, bounds, requests, numbers of points
+FEATURES = {
+    "one layer": (bp.MLP(hidden=(7,)), ONE, [[(0,)], [(1,)], [(0,), (2,)]], (5, 17, 40)),
+    "two layers": (bp.MLP(hidden=(50, 50)), ONE, [[(0,), (2,)], [(0,)]], (32, 8)),
+    "odd widths": (bp.MLP(hidden=(3, 17, 5)), ONE, [[(2,)], [(0,)], [(2,)], [(1,)]], (5, 17, 40, 16)),
+    "a single neuron": (bp.MLP(hidden=(1, 1)), ONE, [[(0,)], [(1,), (2,)]], (5, 19)),
+    "single points": (bp.MLP(hidden=(8, 8)), ONE, [[(0,)], [(1,)], [(2,)]], (1, 1, 1)),
+    "many points": (bp.MLP(hidden=(12, 12)), ONE, [[(0,)], [(1,)], [(2,)]], (300, 1, 700)),
+    "Laplacian": (bp.MLP(hidden=(9, 7)), TWO, [[(0, 0), (0, 2), (2, 0)], [(0, 0)], [(0, 2), (2, 0)]], (33, 20, 90)),
+    "mixed": (bp.MLP(hidden=(9, 7)), THREE, [[(1, 1, 0), (0, 0, 2)], [(0, 0, 0), (0, 0, 1)]], (33, 7)),
+    "scaled": (bp.MLP(hidden=(9, 7), scale_inputs=True), TWO, [[(0, 0), (1, 0), (0, 2)], [(0, 0)]], (33, 7)),
+    "no hidden layer": (bp.MLP(hidden=()), TWO, [[(0, 0), (1, 0), (0, 2)], [(0, 0)]], (3, 7)),
+}
+
+
+def features_of(field, bounds, requests, sizes, native):
+    """The stacked features, and their cotangents in theta, of inputs that are the same in either precision."""
+    rng = np.random.default_rng(0)
+    low, high = np.array(bounds).T
+    points = [rng.uniform(low, high, (n, len(bounds))).astype(np.float32).astype(float) for n in sizes]
+    theta = rng.normal(0, 0.7, field.size(bounds)).astype(np.float32)
+    requests = tuple(tuple(request) for request in requests)
+    wanted = Wanted(field.needed(requests), tuple(sizes), bounds, native, {})
+    prepared = field.prepare(points, requests, bounds)
+
+    def stacked(theta):
+        if native:
+            return field.stacked(theta, prepared, wanted)
+        columns = field.features(theta, prepared, wanted).columns
+        return jnp.concatenate([columns[i][index] for i, index in field.layout(wanted)]).T
+
+    theta = jnp.asarray(theta, dtype=float)
+    rows, pullback = jax.vjp(stacked, theta)
+    cotangent = rng.normal(size=rows.shape).astype(np.float32)
+    cuts = np.cumsum([sizes[i] for i, _ in field.layout(wanted)])[:-1]
+    blocks = np.split(np.asarray(rows), cuts, axis=1)
+    # Each block on its own: a derivative of high order is large, and would hide an error in the others.
+    pulled = []
+    for block in np.split(np.arange(rows.shape[1]), cuts):
+        only = np.zeros_like(cotangent)
+        only[:, block] = cotangent[:, block]
+        pulled.append(np.asarray(pullback(jnp.asarray(only, rows.dtype))[0]))
+    return blocks, pulled
+
+
+@available
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_and_their_cotangents_are_those_of_jax(name):
+    with jax.enable_x64(True):
+        exact, pulled = features_of(*FEATURES[name], native=False)
+    blocks, found = features_of(*FEATURES[name], native=True)
+    for a, b in zip((*blocks, *found), (*exact, *pulled), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(np.abs(b).max(), 1e-30))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_without_the_kernel_are_stacked_in_the_same_order(name, monkeypatch):
+    monkeypatch.setattr(native, "library", lambda: None)
+    with jax.enable_x64(True):
+        exact, pulled = features_of(*FEATURES[name], native=False)
+        blocks, found = features_of(*FEATURES[name], native=True)
+    for a, b in zip((*blocks, *found), (*exact, *pulled), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10 * max(np.abs(b).max(), 1e-30))
+
+
+@available
+def test_the_output_layer_has_no_part_in_features():
+    field, bounds, requests, sizes = FEATURES["two layers"]
+    wanted = Wanted(tuple(map(tuple, requests)), sizes, bounds, True, {})
+    prepared = field.prepare([np.linspace(-1, 1, n)[:, None] for n in sizes], requests, bounds)
+    theta = jax.random.normal(jax.random.key(0), (field.size(bounds),))
+    output = field.linear(bounds)
+    stacked = jax.jit(lambda theta: field.stacked(theta, prepared, wanted))
+    assert "bpinn_features_forward" in stacked.lower(theta).as_text()
+    np.testing.assert_array_equal(stacked(theta), stacked(theta.at[output].set(jnp.nan)))
+    gradient = jax.grad(lambda theta: jnp.sum(stacked(theta) ** 2))(theta)
+    assert np.all(gradient[output] == 0)
+    assert np.all(gradient[: output.start] != 0)
 
 
 @available

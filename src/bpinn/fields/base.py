@@ -119,6 +119,21 @@ class Field(ABC):
         """The coefficients of the linear parameters, which do not depend on them, and the offset."""
         raise NotImplementedError(f"{type(self).__name__} has no linear parameters")
 
+    def stacked(self, theta: Array, prepared: Any, wanted: Wanted) -> Array:
+        """The coefficients of `features` in one array, shape (linear parameters, columns).
+
+        A column is one derivative at one point; `layout` gives their order.
+        """
+        columns = self.features(theta, prepared, wanted).columns
+        return jnp.concatenate([columns[i][index] for i, index in self.layout(wanted)]).T
+
+    def layout(self, wanted: Wanted) -> tuple[tuple[int, MultiIndex], ...]:
+        """The order of the columns of `stacked`: for each block of columns the request's position and the derivative.
+
+        A block of request ``i`` has ``wanted.sizes[i]`` columns, one for each point.
+        """
+        return tuple((i, index) for i, request in enumerate(wanted.requests) for index in request)
+
     @property
     def width(self) -> int:
         """Approximate number of values stored per point during evaluation, for planning memory."""

@@ -124,6 +124,9 @@ class KarhunenLoeve(Field):
     def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
         return Features(self._cut(prepared["basis"], wanted), self._cut(prepared["mean"], wanted))
 
+    def stacked(self, theta: Array, prepared: Any, wanted: Wanted) -> Array:
+        return prepared["basis"].T  # rows are in the order of `layout`
+
     def _cut(self, rows: Array, wanted: Wanted) -> list[Streams]:
         """Split stacked rows by group and derivative."""
         sizes = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]

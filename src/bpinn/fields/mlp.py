@@ -11,9 +11,17 @@ import numpy as np
 from jax import Array
 
 from bpinn.errors import InputError
-from bpinn.fields.activations import BUILT_IN
+from bpinn.fields.activations import BUILT_IN, MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
-from bpinn.fields.propagation import is_native, last_hidden, plan_of, propagate, propagate_natively
+from bpinn.fields.propagation import (
+    features_natively,
+    is_native,
+    last_hidden,
+    plan_of,
+    propagate,
+    propagate_natively,
+    stacked_features,
+)
 from bpinn.registry import register
 
 
@@ -133,11 +141,7 @@ class MLP(Field):
         """Convert derivatives in the scaled inputs to derivatives in the inputs."""
         if not self.scale_inputs:
             return results
-        slope = [2.0 / (high - low) for low, high in bounds]
-        return [
-            {index: stream * float(np.prod(np.power(slope, index))) for index, stream in group.items()}
-            for group in results
-        ]
+        return [{index: stream * _factor(index, bounds) for index, stream in group.items()} for group in results]
 
     def linear(self, bounds: Bounds) -> slice:
         """The weights and the bias of the output layer."""
@@ -159,6 +163,20 @@ class MLP(Field):
         offset = [{index: jnp.zeros(len(c), c.dtype) for index, c in group.items()} for group in columns]
         return Features(columns, offset)
 
+    def stacked(self, theta: Array, prepared: Any, wanted: Wanted) -> Array:
+        plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds
+        if wanted.native and is_native(self.activation, self.hidden, plan, len(bounds)):
+            rows = features_natively(self.hidden, theta, prepared, plan)
+        else:
+            rows = stacked_features(self.activation, self.unflatten(theta, bounds), prepared, plan)
+        if not self.scale_inputs:
+            return rows
+        factors = [np.full(wanted.sizes[i], _factor(index, bounds)) for i, index in plan.blocks]
+        return rows * jnp.asarray(np.concatenate(factors), rows.dtype)
+
+    def layout(self, wanted: Wanted) -> tuple[tuple[int, MultiIndex], ...]:
+        return plan_of(wanted.requests, wanted.sizes).blocks
+
     @property
     def width(self) -> int:
         return max(self.hidden, default=1)
@@ -168,3 +186,8 @@ class MLP(Field):
         hidden = f"hidden layer{'s' if len(self.hidden) > 1 else ''} of {layers}" if layers else "no hidden layer"
         activation = self.activation if isinstance(self.activation, str) else "custom activation"
         return f"Bayesian neural network, {hidden}, {activation}"
+
+
+def _factor(index: MultiIndex, bounds: Bounds) -> float:
+    """A derivative in the inputs over the same derivative in inputs scaled to [-1, 1]."""
+    return float(np.prod(np.power([2.0 / (high - low) for low, high in bounds], index)))

@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from bpinn.fields.activations import MultiIndex, activation_of, closure, compose
 from bpinn.fields.base import Request, Streams
-from bpinn.native import streams, usable
+from bpinn.native import features, streams, usable
 
 Activation = str | Callable[[Array], Array]
 Layers = Sequence[tuple[Array, Array]]  # weights (in, out) and biases (out,)
@@ -79,6 +80,22 @@ def propagate(activation: Activation, layers: Layers, x: Array, plan: "Plan") ->
     return plan.share_out([{zero: v} | inner for v, inner in zip(parts, derivatives, strict=True)], value.dtype)
 
 
+def stacked_features(activation: Activation, layers: Layers, x: Array, plan: "Plan") -> Array:
+    """The last hidden layer's wanted streams and a last row for the output's bias, shape (width + 1, columns).
+
+    Columns are ordered by group, then wanted derivative, then point; see `Plan.blocks`.
+    """
+    values, composed = last_hidden(activation, layers, x, plan)
+    zero = (0,) * x.shape[1]
+    rows = []
+    parts = jax.lax.split(values, [group.count for group in plan.groups])
+    for group, part, inner in zip(plan.groups, parts, composed, strict=True):
+        found = {zero: part} | inner
+        rows += [jnp.broadcast_to(found.get(i, jnp.zeros((), part.dtype)), part.shape) for i in group.wanted]
+    bias = np.concatenate([np.full(group.count, not any(i), float) for group in plan.groups for i in group.wanted])
+    return jnp.concatenate([jnp.concatenate(rows).T, jnp.asarray(bias, values.dtype)[None]])
+
+
 def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inputs: int) -> bool:
     """Whether the compiled kernel supports the request: tanh, and derivatives up to second order."""
     if activation != "tanh" or any(group.order > 2 for group in plan.groups):
@@ -90,24 +107,35 @@ def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inp
 def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> list[Streams]:
     """The same as `propagate`, with the compiled kernel."""
     inputs = x.shape[1]
-    carried = [_by_order(group.carried) for group in plan.groups]
+    carried = [_ordered(group, inputs) for group in plan.groups]
+    sizes = [group.count for group, indices in zip(plan.groups, carried, strict=True) for _ in indices]
+    parts = iter(jax.lax.split(streams(_numbers(hidden, plan, inputs), sum(sizes), theta, x), sizes))
+    return plan.share_out([{i: next(parts) for i in indices} for indices in carried], theta.dtype)
+
+
+def features_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> Array:
+    """The same as `stacked_features`, with the compiled kernel."""
+    columns = sum(group.count * len(group.wanted) for group in plan.groups)
+    return features(_numbers(hidden, plan, x.shape[1]), (hidden[-1] + 1, columns), theta, x)
+
+
+@lru_cache(maxsize=256)
+def _numbers(hidden: tuple[int, ...], plan: "Plan", inputs: int) -> tuple[int, ...]:
+    """The plan as the kernel reads it; the format is that of read_plan in the C code."""
     numbers = [inputs, len(hidden), *hidden, len(plan.groups)]
-    for group, (firsts, seconds) in zip(plan.groups, carried, strict=True):
+    for group in plan.groups:
+        carried = _ordered(group, inputs)
+        firsts, seconds = ([i for i in carried if sum(i) == order] for order in (1, 2))
         along = [index.index(1) for index in firsts]
         pairs = [along.index(c) for index in seconds for c, times in enumerate(index) for _ in range(times)]
         numbers += [group.count, len(firsts), *along, len(seconds), *pairs]
-    sizes = [
-        group.count for group, (f, s) in zip(plan.groups, carried, strict=True) for _ in range(1 + len(f) + len(s))
-    ]
-    parts = iter(jax.lax.split(streams(tuple(numbers), sum(sizes), theta, x), sizes))
-    zero = (0,) * inputs
-    return plan.share_out([{i: next(parts) for i in (zero, *f, *s)} for f, s in carried], theta.dtype)
+        numbers += [len(group.wanted), *(carried.index(i) for i in group.wanted)]
+    return tuple(numbers)
 
 
-def _by_order(indices: tuple[MultiIndex, ...]) -> tuple[list[MultiIndex], list[MultiIndex]]:
-    """First and second derivatives, each ordered by coordinate."""
-    ordered = sorted(indices, reverse=True)
-    return [i for i in ordered if sum(i) == 1], [i for i in ordered if sum(i) == 2]
+def _ordered(group: "Group", inputs: int) -> list[MultiIndex]:
+    """The streams in the kernel's order: the value, then derivatives by order, each ordered by coordinate."""
+    return [(0,) * inputs, *sorted(sorted(group.carried, reverse=True), key=sum)]
 
 
 @dataclass(frozen=True)
@@ -135,6 +163,11 @@ class Plan:
     @property
     def order(self) -> tuple[int, ...]:
         return tuple(i for group in self.groups for i, _ in group.members)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, MultiIndex], ...]:
+        """What the columns of features are: for each block of columns the request and the derivative."""
+        return tuple((i, index) for group in self.groups for index in group.wanted for i, _ in group.members)
 
     def share_out(self, streams: Sequence[Streams], dtype: Any, width: int | None = None) -> list[Streams]:
         """Split each group's streams among its members; missing streams are zero.

@@ -47,9 +47,8 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(_compiled(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
-    for name in ("forward", "backward"):
-        function = getattr(loaded, f"bpinn_streams_{name}")
-        jax.ffi.register_ffi_target(f"bpinn_streams_{name}", jax.ffi.pycapsule(function), platform="cpu")
+    for name in (f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")):
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(loaded, name)), platform="cpu")
     loaded.bpinn_tape_size.restype = ctypes.c_int64
     return loaded
 
@@ -105,25 +104,35 @@ def usable(inputs: int, hidden: tuple[int, ...], seconds: int, groups: int) -> b
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def streams(plan: Plan, size: int, theta: Array, x: Array) -> Array:
     """All streams at all points, ordered by group, then stream; ``size`` numbers."""
-    return _forward(plan, size, theta, x)[0]
+    return _forward("streams", plan, (size,), theta, x)[0]
 
 
-def _forward(plan: Plan, size: int, theta: Array, x: Array) -> tuple[Array, Any]:
-    shapes = (jax.ShapeDtypeStruct((size,), jnp.float32), jax.ShapeDtypeStruct((_tape_size(plan),), jnp.float32))
-    call = jax.ffi.ffi_call("bpinn_streams_forward", shapes, vmap_method="sequential")
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def features(plan: Plan, shape: tuple[int, int], theta: Array, x: Array) -> Array:
+    """The last hidden layer's wanted streams and a last row for the output's bias, shape (width + 1, columns).
+
+    Columns are ordered by group, then wanted stream, then point. The output layer's part of ``theta`` is not used.
+    """
+    return _forward("features", plan, shape, theta, x)[0]
+
+
+def _forward(what: str, plan: Plan, shape: tuple[int, ...], theta: Array, x: Array) -> tuple[Array, Any]:
+    shapes = (jax.ShapeDtypeStruct(shape, jnp.float32), jax.ShapeDtypeStruct((_tape_size(plan),), jnp.float32))
+    call = jax.ffi.ffi_call(f"bpinn_{what}_forward", shapes, vmap_method="sequential")
     numbers = np.asarray(plan, np.int32)
     values, tape = call(numbers, theta, x)
     return values, (theta, x, tape)
 
 
-def _backward(plan: Plan, size: int, kept: Any, adjoint: Array) -> tuple[Array, Array]:
+def _backward(what: str, plan: Plan, _: Any, kept: Any, adjoint: Array) -> tuple[Array, Array]:
     theta, x, tape = kept
     shape = jax.ShapeDtypeStruct(theta.shape, jnp.float32)
-    call = jax.ffi.ffi_call("bpinn_streams_backward", shape, vmap_method="sequential")
+    call = jax.ffi.ffi_call(f"bpinn_{what}_backward", shape, vmap_method="sequential")
     return call(np.asarray(plan, np.int32), theta, x, tape, adjoint), jnp.zeros_like(x)
 
 
-streams.defvjp(_forward, _backward)
+streams.defvjp(lambda plan, size, *args: _forward("streams", plan, (size,), *args), partial(_backward, "streams"))
+features.defvjp(partial(_forward, "features"), partial(_backward, "features"))
 
 
 @cache

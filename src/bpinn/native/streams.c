@@ -23,6 +23,7 @@
 #define MAX_INPUTS 8
 #define MAX_GROUPS 16
 #define MAX_SECONDS 36
+#define MAX_STREAMS (1 + MAX_INPUTS + MAX_SECONDS)
 #define BLOCK 48 /* vectors of columns that go through the network together */
 
 
@@ -33,22 +34,25 @@ typedef struct {
     int firsts, seconds, pure;
     int along[MAX_INPUTS];           /* the coordinate of each first derivative */
     int a[MAX_SECONDS], b[MAX_SECONDS]; /* each second derivative's two first ones, as numbers of `along` */
+    int wanted, stream[MAX_STREAMS];    /* the streams handed out as features: 0 is the value, then firsts, seconds */
+    int feature_at;                     /* of its first number in a row of features */
 } Group;
 
 typedef struct {
-    int inputs, layers, widest, groups, blocks;
+    int inputs, layers, widest, groups, blocks, features; /* `features`: numbers in a row of features */
     int width[MAX_LAYERS];
     Group group[MAX_GROUPS];
 } Plan;
 
-/* numbers: inputs, layers, widths, groups; for each group: points, firsts, along..., seconds, a, b, ... */
+/* numbers: inputs, layers, widths, groups; for each group: points, firsts, along..., seconds, a, b, ..., wanted,
+   stream... */
 static void read_plan(const int32_t *n, Plan *p) {
     p->inputs = *n++, p->layers = *n++, p->widest = 0;
     for (int l = 0; l < p->layers; l++) {
         p->width[l] = *n++;
         if (p->width[l] > p->widest) p->widest = p->width[l];
     }
-    p->groups = *n++;
+    p->groups = *n++, p->features = 0;
     int at = 0, out_at = 0, cols = 0;
     for (int i = 0; i < p->groups; i++) {
         Group *g = p->group + i;
@@ -59,6 +63,9 @@ static void read_plan(const int32_t *n, Plan *p) {
             g->a[s] = *n++, g->b[s] = *n++;
             if (g->a[s] != s || g->b[s] != s) g->pure = 0;
         }
+        g->wanted = *n++, g->feature_at = p->features;
+        for (int w = 0; w < g->wanted; w++) g->stream[w] = *n++;
+        p->features += g->points * g->wanted;
         g->vectors = (g->points + LANES - 1) / LANES;
         at += g->points, out_at += g->points * (1 + g->firsts + g->seconds);
         cols += g->vectors * (1 + g->firsts + g->seconds);
@@ -239,6 +246,34 @@ static void exchange(const Plan *p, const Block *b, vec *columns, float *array, 
     }
 }
 
+/* Numbers between a row of a block and a row of features. Inwards, the rest of the block's row must be zero. */
+INLINE void exchange_row(const int inwards, const Plan *p, const Block *b, vec *row, float *features) {
+    for (int i = 0; i < p->groups; i++) {
+        const Group *g = p->group + i;
+        int first = b->from[i] * LANES, last = (b->from[i] + b->count[i]) * LANES;
+        if (last > g->points) last = g->points;
+        for (int w = 0; w < g->wanted && last > first; w++) {
+            int s = g->stream[w], n = last - first;
+            vec *here = row + (s ? b->slope[i] + (s - 1) * b->count[i] : b->value[i]);
+            float *there = features + g->feature_at + (size_t)w * g->points + first;
+            for (; n >= LANES; n -= LANES, here++, there += LANES) {
+                if (inwards) *here = *(loose *)there;
+                else *(loose *)there = *here;
+            }
+            if (n) memcpy(inwards ? (float *)here : there, inwards ? there : (float *)here, n * sizeof(float));
+        }
+    }
+}
+
+/* The features' last row: what the output's bias is multiplied by. */
+static void fill_bias(const Plan *p, float *row) {
+    for (int i = 0; i < p->groups; i++) {
+        const Group *g = p->group + i;
+        for (int w = 0; w < g->wanted; w++)
+            for (int k = 0; k < g->points; k++) *row++ = g->stream[w] ? 0.0f : 1.0f;
+    }
+}
+
 /* The first layer's values after tanh. */
 static void first_layer(const Plan *p, const Block *b, const float *theta, const vec *x, vec *tape) {
     int width = p->width[0];
@@ -251,13 +286,14 @@ static void first_layer(const Plan *p, const Block *b, const float *theta, const
         }
 }
 
+/* Up to the streams of the output, `out`; or, if `features` is given, up to the last hidden layer. */
 static void forward_block(const Plan *p, const Block *b, const float *theta, const vec *x, vec *tape, vec *after,
-                          vec *row, vec *out) {
+                          vec *row, vec *out, float *features) {
     int fan_in = p->inputs;
     first_layer(p, b, theta, x, tape);
     const float *end = theta;
     for (int l = 0; l < p->layers; l++) end += (l ? p->width[l - 1] + 1 : p->inputs + 1) * p->width[l];
-    for (int c = 0; c < b->cols; c++) out[c] = c < b->points ? splat(end[p->width[p->layers - 1]]) : (vec){0};
+    for (int c = 0; c < b->cols && !features; c++) out[c] = c < b->points ? splat(end[p->width[p->layers - 1]]) : (vec){0};
     for (int l = 0; l < p->layers; l++) {
         int width = p->width[l], last = l == p->layers - 1;
         const float *bias = theta + fan_in * width;
@@ -271,7 +307,9 @@ static void forward_block(const Plan *p, const Block *b, const float *theta, con
             } else {
                 spread_row(1, p, b, tape + i * b->points, t, theta + i, width);
             }
-            if (last)
+            if (last && features)
+                exchange_row(0, p, b, t, features + (size_t)i * p->features);
+            else if (last)
                 for (int c = 0; c < b->cols; c++) out[c] += end[i] * t[c];
         }
         tape += (size_t)width * (l ? b->cols : b->points);
@@ -279,8 +317,10 @@ static void forward_block(const Plan *p, const Block *b, const float *theta, con
     }
 }
 
+/* From the adjoint of the output's streams, `out`, or from that of the features, if they are given. */
 static void backward_block(const Plan *p, const Block *b, const float *theta, const vec *x, const vec *tape, vec *after,
-                           vec *back, vec *before, vec *rows, vec *row, const vec *out, float *gradient) {
+                           vec *back, vec *before, vec *rows, vec *row, const vec *out, float *features,
+                           float *gradient) {
     size_t weights_at[MAX_LAYERS + 1], tape_at[MAX_LAYERS + 1];
     weights_at[0] = tape_at[0] = 0;
     for (int l = 0; l < p->layers; l++) {
@@ -289,9 +329,13 @@ static void backward_block(const Plan *p, const Block *b, const float *theta, co
     }
     int top = p->layers - 1;
     const float *end = theta + weights_at[p->layers];
-    vec constant = {0};
-    for (int v = 0; v < b->points; v++) constant += out[v];
-    gradient[weights_at[p->layers] + p->width[top]] += total(constant);
+    if (features) {
+        memset(back, 0, b->cols * sizeof(vec));
+    } else {
+        vec constant = {0};
+        for (int v = 0; v < b->points; v++) constant += out[v];
+        gradient[weights_at[p->layers] + p->width[top]] += total(constant);
+    }
     for (int l = top; l >= 0; l--) {
         int width = p->width[l], fan_in = l ? p->width[l - 1] : p->inputs;
         const float *weights = theta + weights_at[l];
@@ -300,7 +344,10 @@ static void backward_block(const Plan *p, const Block *b, const float *theta, co
             const vec *z = tape + tape_at[l] + (size_t)i * (l ? b->cols : b->points);
             vec *g = before + i * b->cols;
             const vec *a = back + i * b->cols;
-            if (l == top) {
+            if (l == top && features) {
+                exchange_row(1, p, b, back, features + (size_t)i * p->features);
+                a = back;
+            } else if (l == top) {
                 vec share = {0};
                 /* `back` is used as the row's own: what it held is not needed any more */
                 if (l) spread_row(0, p, b, z, row, 0, 0);
@@ -315,7 +362,7 @@ static void backward_block(const Plan *p, const Block *b, const float *theta, co
             rows[i] = l ? gather_row(0, p, b, z, a, g, 0, 0) : gather_row(1, p, b, z, a, g, weights + i, width);
         }
         add_totals(g_bias, rows, width);
-        if (l == top) add_totals(gradient + weights_at[p->layers], rows + p->widest + 16, width);
+        if (l == top && !features) add_totals(gradient + weights_at[p->layers], rows + p->widest + 16, width);
         if (l) {
             for (int i = 0; i < fan_in; i++) {
                 const vec *z = tape + tape_at[l - 1] + (size_t)i * (l > 1 ? b->cols : b->points);
@@ -376,37 +423,36 @@ static int asked_for_version(XLA_FFI_CallFrame *frame) {
 static void *argument(XLA_FFI_CallFrame *frame, int i) { return ((XLA_FFI_Buffer *)frame->args.args[i])->data; }
 static void *result(XLA_FFI_CallFrame *frame, int i) { return ((XLA_FFI_Buffer *)frame->rets.rets[i])->data; }
 
-/* (plan, theta, x) -> (streams, tape) */
-XLA_FFI_Error *bpinn_streams_forward(XLA_FFI_CallFrame *frame) {
+static XLA_FFI_Error *forward(XLA_FFI_CallFrame *frame, int to_features) {
     if (asked_for_version(frame)) return 0;
     Plan p;
     read_plan(argument(frame, 0), &p);
     const float *theta = argument(frame, 1), *x = argument(frame, 2);
-    float *streams = result(frame, 0);
+    float *results = result(frame, 0);
     vec *tape = result(frame, 1);
     size_t cols = most_columns(&p);
     vec *memory = reserve((p.inputs + p.widest + 2) * cols);
     if (!memory || (uintptr_t)tape % sizeof(vec)) return fail(frame, "bpinn: no memory for a network's streams");
     vec *packed = memory, *after = packed + p.inputs * cols, *row = after + p.widest * cols, *out = row + cols;
+    if (to_features) fill_bias(&p, results + (size_t)p.width[p.layers - 1] * p.features);
     for (int i = 0; i < p.blocks; i++) {
         Block b;
         read_block(&p, i, &b);
         pack(&p, &b, x, packed);
-        forward_block(&p, &b, theta, packed, tape, after, row, out);
-        exchange(&p, &b, out, streams, 0);
+        forward_block(&p, &b, theta, packed, tape, after, row, out, to_features ? results : 0);
+        if (!to_features) exchange(&p, &b, out, results, 0);
         tape += block_tape(&p, &b);
     }
     return 0;
 }
 
-/* (plan, theta, x, tape, adjoint of streams) -> (adjoint of theta) */
-XLA_FFI_Error *bpinn_streams_backward(XLA_FFI_CallFrame *frame) {
+static XLA_FFI_Error *backward(XLA_FFI_CallFrame *frame, int from_features) {
     if (asked_for_version(frame)) return 0;
     Plan p;
     read_plan(argument(frame, 0), &p);
     const float *theta = argument(frame, 1), *x = argument(frame, 2);
     const vec *tape = argument(frame, 3);
-    float *streams = argument(frame, 4), *gradient = result(frame, 0);
+    float *adjoint = argument(frame, 4), *gradient = result(frame, 0);
     XLA_FFI_Buffer *out_buffer = (XLA_FFI_Buffer *)frame->rets.rets[0];
     memset(gradient, 0, out_buffer->dims[0] * sizeof(float));
     size_t cols = most_columns(&p);
@@ -418,9 +464,22 @@ XLA_FFI_Error *bpinn_streams_backward(XLA_FFI_CallFrame *frame) {
         Block b;
         read_block(&p, i, &b);
         pack(&p, &b, x, packed);
-        exchange(&p, &b, out, streams, 1);
-        backward_block(&p, &b, theta, packed, tape, after, back, before, rows, row, out, gradient);
+        if (!from_features) exchange(&p, &b, out, adjoint, 1);
+        backward_block(&p, &b, theta, packed, tape, after, back, before, rows, row, out, from_features ? adjoint : 0,
+                       gradient);
         tape += block_tape(&p, &b);
     }
     return 0;
 }
+
+/* (plan, theta, x) -> (streams, tape) */
+XLA_FFI_Error *bpinn_streams_forward(XLA_FFI_CallFrame *frame) { return forward(frame, 0); }
+
+/* (plan, theta, x, tape, adjoint of streams) -> (adjoint of theta) */
+XLA_FFI_Error *bpinn_streams_backward(XLA_FFI_CallFrame *frame) { return backward(frame, 0); }
+
+/* (plan, theta, x) -> (features, tape); features are (width of the last hidden layer + 1, features) */
+XLA_FFI_Error *bpinn_features_forward(XLA_FFI_CallFrame *frame) { return forward(frame, 1); }
+
+/* (plan, theta, x, tape, adjoint of features) -> (adjoint of theta, zero for the output layer) */
+XLA_FFI_Error *bpinn_features_backward(XLA_FFI_CallFrame *frame) { return backward(frame, 1); }

@@ -19,6 +19,7 @@
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4 * LANES)));
 typedef int ivec __attribute__((vector_size(4 * LANES), aligned(4 * LANES)));
+typedef vec loose __attribute__((aligned(4), may_alias)); /* for loads and stores at any address */
 typedef float quad __attribute__((vector_size(16), aligned(4)));
 #define INLINE static inline __attribute__((always_inline))
 #define EACH _Pragma("GCC unroll 16") for
