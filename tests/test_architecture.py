@@ -10,7 +10,7 @@ ORDER = [
     "errors", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "native", "fields.activations", "fields.base", "fields.propagation", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields", "checks", "quantities", "measurements", "problem",
-    "evaluation", "parameters", "quantity_at", "monitor", "posterior", "coordinates", "prediction", "prior", "reference",
+    "evaluation", "parameters", "quantity_at", "monitor", "posterior", "conditional", "coordinates", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.warmup", "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian",

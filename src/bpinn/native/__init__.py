@@ -1,4 +1,4 @@
-"""An optional native kernel in C: forward and backward pass of a tanh network with derivatives up to second order.
+"""Optional native kernels in C: a tanh network with derivatives up to second order, and a Gaussian's parameters.
 
 XLA runs a small network's gradient as dozens of small loops; the C code does the same work in about half the time, and
 does not slow down a chain on the next core. It is compiled on first use with the system's C compiler, kept in
@@ -23,7 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-SOURCE, HEADER = (Path(__file__).with_name(name) for name in ("streams.c", "vectors.h"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("streams.c", "conditional.c"))
+HEADER = Path(__file__).with_name("vectors.h")
+TARGETS = (
+    *(f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")),
+    *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual")),
+)
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
 # Linked separately: with -ffast-math, GCC links in startup code that, when the library is loaded, makes the whole
 # process flush numbers below 1e-308 to zero.
@@ -47,9 +52,10 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(_compiled(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
-    for name in (f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")):
+    for name in TARGETS:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(loaded, name)), platform="cpu")
     loaded.bpinn_tape_size.restype = ctypes.c_int64
+    loaded.bpinn_conditional_tape_size.restype = ctypes.c_int64
     return loaded
 
 
@@ -57,7 +63,7 @@ def _compiled(compiler: str) -> Path:
     """The shared library in the cache folder, compiled if it does not exist yet."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     parts = (
-        SOURCE.read_bytes(),
+        *(source.read_bytes() for source in SOURCES),
         HEADER.read_bytes(),
         version,
         _processor().encode(),
@@ -75,11 +81,12 @@ def _compiled(compiler: str) -> Path:
     path = folder / f"streams-{name}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as inside:
-            compiled, linked = (os.path.join(inside, name) for name in ("streams.o", "streams.so"))
-            commands = (
-                [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", "-c", str(SOURCE), "-o", compiled],
-                [compiler, *LINK, compiled, "-o", linked, "-lm"],
-            )
+            compiled, linked = [os.path.join(inside, f"{source.stem}.o") for source in SOURCES], f"{inside}/streams.so"
+            commands = [
+                [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", "-c", str(source), "-o", to]
+                for source, to in zip(SOURCES, compiled, strict=True)
+            ]
+            commands.append([compiler, *LINK, *compiled, "-o", linked, "-lm"])
             for command in commands:
                 subprocess.run(command, capture_output=True, check=True, timeout=120)
             os.replace(linked, path)  # another process may have been faster; both files are equivalent

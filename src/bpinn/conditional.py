@@ -1,0 +1,172 @@
+"""The Gaussian of the linear parameters of all fields given everything else, as one differentiable operation.
+
+Readings that are linear in the streams of the fields, in units of their noise: reading r has the row S[:, r] and the
+target t[r]. With the prior's precisions d the parameters a have the precision A = diag(d) + S S' = L L' and the mean
+A^-1 S t, so that a = L^-T (L^-1 S t + v) for a standard normal residual v.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.ffi
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from bpinn.native import library
+
+Block = tuple[int, int, int]
+
+
+class Layout(NamedTuple):
+    """Which feature columns belong to which readings.
+
+    ``sizes`` is the number of linear parameters of each field. ``blocks`` has for each field, in the order of its
+    columns, (count, first row, width): column i of the block belongs to reading first row + i // width, and count is a
+    multiple of width. ``rows`` is the number of readings.
+    """
+
+    sizes: tuple[int, ...]
+    blocks: tuple[tuple[Block, ...], ...]
+    rows: int
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The number of columns of each field."""
+        return tuple(sum(count for count, _, _ in blocks) for blocks in self.blocks)
+
+
+def conditional(
+    layout: Layout,
+    features: Sequence[Array],
+    slopes: Array,
+    targets: Array,
+    v: Array,
+    precision: Array,
+    native: bool = False,
+) -> tuple[Array, Array, Array]:
+    """The parameters (p,), the streams they make (C,), and the log determinant of the parameters' derivative by ``v``.
+
+    ``features`` has an array (parameters, columns) for each field. Column c adds ``slopes[c]`` times itself to the row
+    of its reading, and its stream is ``features[:, c] @ a``; ``slopes`` and streams lie field after field. ``native``
+    takes the C code, in single precision and where it is available: its derivatives are of first order, in reverse
+    mode, and that by ``precision`` is zero.
+
+    >>> layout = Layout(sizes=(1,), blocks=(((2, 0, 1),),), rows=2)
+    >>> one = jnp.ones(2)
+    >>> a, streams, _ = conditional(layout, [one[None]], one, 3.0 * one, jnp.zeros(1), jnp.ones(1))
+    >>> print(a.round(3), streams.round(3))
+    [2.] [2. 2.]
+    """
+    arrays = (*features, slopes, targets, v, precision)
+    if _usable(native, arrays):
+        return _native(layout, tuple(features), slopes, targets, v, precision)
+    factor, y = _factor(layout, features, slopes, targets, precision)
+    a = solve_triangular(factor, y + v)
+    parts = jnp.split(a, np.cumsum(layout.sizes)[:-1])
+    streams = jnp.concatenate([part @ of_field for part, of_field in zip(parts, features, strict=True)])
+    return a, streams, -jnp.sum(jnp.log(jnp.diag(factor)))
+
+
+def residual(
+    layout: Layout,
+    features: Sequence[Array],
+    slopes: Array,
+    targets: Array,
+    a: Array,
+    precision: Array,
+    native: bool = False,
+) -> Array:
+    """The residual ``v`` of the parameters ``a``: the inverse of `conditional`. The native one has no derivative."""
+    if _usable(native, (*features, slopes, targets, a, precision)):
+        shape = jax.ShapeDtypeStruct(a.shape, jnp.float32)
+        call = jax.ffi.ffi_call("bpinn_conditional_residual", shape, vmap_method="sequential")
+        return call(_plan(layout), *features, slopes, targets, a, precision)
+    factor, y = _factor(layout, features, slopes, targets, precision)
+    return factor @ a - y
+
+
+def _factor(
+    layout: Layout, features: Sequence[Array], slopes: Array, targets: Array, precision: Array
+) -> tuple[Array, Array]:
+    """L', with a positive diagonal, and y = L^-1 S t.
+
+    By QR of the stacked rows: the precision spans many orders of magnitude, and its square root half as many, which
+    single precision can hold.
+    """
+    rows = jnp.concatenate([jnp.diag(jnp.sqrt(precision)), _rows(layout, features, slopes)])
+    orthogonal, factor = jnp.linalg.qr(rows)
+    sign = jax.lax.stop_gradient(jnp.where(jnp.diag(factor) < 0, -1.0, 1.0).astype(factor.dtype))
+    return sign[:, None] * factor, sign * (orthogonal[len(precision) :].T @ targets)
+
+
+def _rows(layout: Layout, features: Sequence[Array], slopes: Array) -> Array:
+    """S', of shape (rows, parameters)."""
+    parts, first = [], 0
+    for size, blocks, of_field in zip(layout.sizes, layout.blocks, features, strict=True):
+        rows = jnp.zeros((layout.rows, size), of_field.dtype)
+        at = 0
+        for count, row, width in blocks:
+            part = slopes[first : first + count, None] * of_field[:, at : at + count].T
+            if width > 1:
+                part = part.reshape(count // width, width, size).sum(axis=1)
+            rows = rows + jnp.pad(part, ((row, layout.rows - row - len(part)), (0, 0)))
+            at, first = at + count, first + count
+        parts.append(rows)
+    return jnp.concatenate(parts, axis=1)
+
+
+# --- the native kernel ---
+
+
+def _usable(native: bool, arrays: tuple[Array, ...]) -> bool:
+    return native and all(array.dtype == jnp.float32 for array in arrays) and library() is not None
+
+
+def _plan(layout: Layout) -> np.ndarray:
+    """Format: see read_plan in the C code."""
+    numbers = [len(layout.sizes), layout.rows]
+    for size, blocks in zip(layout.sizes, layout.blocks, strict=True):
+        numbers += [size, len(blocks), *(number for block in blocks for number in block)]
+    return np.asarray(numbers, np.int32)
+
+
+@cache
+def _tape_size(layout: Layout) -> int:
+    kernel = library()
+    assert kernel is not None
+    plan = _plan(layout)
+    return int(kernel.bpinn_conditional_tape_size((ctypes.c_int32 * len(plan))(*plan.tolist())))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _native(
+    layout: Layout, features: tuple[Array, ...], slopes: Array, targets: Array, v: Array, precision: Array
+) -> tuple[Array, Array, Array]:
+    return _forward(layout, features, slopes, targets, v, precision)[0]
+
+
+def _forward(
+    layout: Layout, features: tuple[Array, ...], slopes: Array, targets: Array, v: Array, precision: Array
+) -> tuple[tuple[Array, Array, Array], Any]:
+    sizes = (v.shape, slopes.shape, (), (_tape_size(layout),))
+    shapes = tuple(jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes)
+    call = jax.ffi.ffi_call("bpinn_conditional_forward", shapes, vmap_method="sequential")
+    a, streams, log_determinant, tape = call(_plan(layout), *features, slopes, targets, v, precision)
+    return (a, streams, log_determinant), (features, slopes, targets, v, precision, tape)
+
+
+def _backward(layout: Layout, kept: Any, adjoints: tuple[Array, Array, Array]) -> tuple[Any, ...]:
+    features, slopes, targets, v, precision, tape = kept
+    shapes = tuple(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in (*features, slopes, targets, v))
+    call = jax.ffi.ffi_call("bpinn_conditional_backward", shapes, vmap_method="sequential")
+    found = call(_plan(layout), *features, slopes, targets, v, tape, *adjoints)
+    count = len(features)
+    return (tuple(found[:count]), *found[count:], jnp.zeros_like(precision))
+
+
+_native.defvjp(_forward, _backward)
