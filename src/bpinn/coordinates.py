@@ -1,158 +1,263 @@
 """Whitened coordinates: an exact change of variables in which linear parameters are nearly standard normal.
 
 A field is linear in its output weights or coefficients a: given everything else, linearised readings make a Gaussian
-posterior of a in closed form, with mean mu and precision R'R. Its standardised residual v, with a = mu + R^-1 v, takes
-the place of a. The map is exact whatever the linearisation is taken around, because neither mu nor R depends on a; only
+posterior of a in closed form, with mean mu and precision L L'. Its standardised residual v, with a = mu + L^-T v, takes
+the place of a. The map is exact whatever the linearisation is taken around, because neither mu nor L depends on a; only
 the shape of the density in the new coordinates depends on it. Where readings are linear in the fields, v is standard
 normal and independent of everything else.
 """
 
-from functools import partial
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 
+from bpinn.conditional import Layout, conditional, residual
 from bpinn.evaluation import Evaluation
-from bpinn.fields.base import Streams, Wanted
+from bpinn.fields.base import Field, Streams
 from bpinn.posterior import Model
 
-Reference = dict[str, list[Streams]]  # streams before the link, for each field and each term that uses it
+RawStreams = dict[str, list[Streams]]  # before the link, for each field and each task that uses it
 ITERATIONS = 5  # of Gauss and Newton, for a reference that is not given
 
 
-class Linearised(NamedTuple):
-    """A quantity as ``rows @ a + constant``, and its value at the reference."""
+class Reference(NamedTuple):
+    """What the map is built around: the streams of the fields at the sensors, and a scale of the scalars.
 
-    rows: Array
-    constant: Array
-    value: Array
-
-
-def streams_of(evaluation: Evaluation, theta: Any, scalars: Any, prepared: Any) -> Reference:
-    """The streams of each field before its link, wherever the evaluation needs them."""
-    return {
-        name: field.raw(theta[name], prepared["fields"][name], _wanted(evaluation, name, scalars))
-        for name, field, *_ in evaluation.fields
-        if name in evaluation.requests
-    }
-
-
-def _wanted(evaluation: Evaluation, name: str, scalars: Any) -> Wanted:
-    field, bounds = next((f, b) for n, f, b, _ in evaluation.fields if n == name)
-    users, requests = evaluation.requests[name]
-    sizes = tuple(evaluation.tasks[i].count for i in users)
-    scales = {scale: scalars[f"{scale}_{name}"] for scale in field.scale_priors(bounds)}
-    return Wanted(field.needed(requests), sizes, bounds, False, scales)
-
-
-def linearised(
-    evaluation: Evaluation, theta: Any, scalars: Any, prepared: Any, reference: Reference
-) -> list[Linearised]:
-    """Each quantity of an evaluation as a linear function of the linear parameters of all fields, one after another.
-
-    Fields without linear parameters keep their own streams. ``theta`` is not looked at where it is linear.
+    Unknowns, noise levels and inferred scales on the real line are ``scalars @ w``, with an upper triangular matrix;
+    ``inverse`` is its inverse.
     """
-    fields = {name: (field, bounds, field.linear(bounds)) for name, field, bounds, _ in evaluation.fields}
-    sizes = {name: part.stop - part.start for name, (_, _, part) in fields.items()}
-    own = streams_of(evaluation, theta, scalars, prepared)
-    features = {
-        name: fields[name][0].features(theta[name], prepared["fields"][name], _wanted(evaluation, name, scalars))
-        for name in own
-        if sizes[name]
-    }
-    terms = []
-    for i, task in enumerate(evaluation.tasks):
-        places = {name: users.index(i) for name, (users, _) in evaluation.requests.items() if i in users}
-        moving = {name: reference[name][at] for name, at in places.items() if sizes[name]}
-        still = {name: own[name][at] for name, at in places.items() if not sizes[name]}
 
-        def value_of(moving: dict[str, Streams], i: int = i, still: Any = still) -> Array:
-            return evaluation.term(i, moving | still, scalars, prepared)
+    streams: RawStreams
+    scalars: Array
+    inverse: Array
 
-        value, push = jax.linearize(value_of, moving)
-        rows = {name: jnp.zeros((task.count, size), value.dtype) for name, size in sizes.items()}
-        constant = value
-        for name, streams in moving.items():
-            for index, stream in streams.items():
-                nothing = jax.tree.map(jnp.zeros_like, moving)
-                nothing[name][index] = jnp.ones_like(stream)
-                slope = push(nothing)
-                columns, offset = (part[places[name]][index] for part in features[name])
-                rows[name] = rows[name] + slope[:, None] * columns
-                constant = constant + slope * (offset - stream)
-        terms.append(Linearised(jnp.concatenate(list(rows.values()), axis=1), constant, value))
-    parts = [evaluation.summed(list(part), prepared["weights"]) for part in zip(*terms, strict=True)]
-    return [Linearised(*of_one) for of_one in zip(*parts, strict=True)]
+
+class Solved(NamedTuple):
+    """A plain vector, the log determinant of its derivative, and the streams of the fields at the sensors."""
+
+    z: Array
+    log_determinant: Array
+    streams: RawStreams
+
+
+class _Term(NamedTuple):
+    """Where the values of a task go: value i is added to reading ``first_row + i // width``."""
+
+    first_row: int
+    width: int
+    sign: float
+
+
+@lru_cache(maxsize=64)
+def _terms(evaluation: Evaluation) -> tuple[tuple[_Term, ...], int]:
+    """The place of each task among the readings, and the number of readings."""
+    terms, first, tasks = [], 0, iter(evaluation.tasks)
+    for parts in evaluation.sums:
+        rows = 0
+        for sign, width in parts:
+            terms.append(_Term(first, width, sign))
+            rows = next(tasks).count // width
+        first += rows
+    return tuple(terms), first
 
 
 class Coordinates:
     """The map between plain vectors ``z`` and whitened ones ``w`` of the same length; see `Posterior.coordinates`.
 
-    ``w`` has the residuals v where ``z`` has the linear parameters, and is the same elsewhere. ``weight`` multiplies
+    ``w`` has the residuals v where ``z`` has the linear parameters, and the same hidden weights. ``weight`` multiplies
     the likelihood, as in annealing.
     """
 
     def __init__(self, model: Model, data: Any, reference: Reference):
-        self.model, self.data, self.reference = model.compiled(native=False), data, reference
+        self.model, self.data, self.reference = model, data, reference
         parameters = model.parameters
-        parts, sds = [], []
-        for name, field, bounds in parameters.fields:
-            linear, first = field.linear(bounds), parameters.slices[name].start
-            parts.append(np.arange(first + linear.start, first + linear.stop))
-            sds.append(np.asarray(field.prior_sd(bounds))[linear])
-        self.where = np.concatenate(parts).astype(int)  # the linear parameters in z
-        self.prior_sd = np.concatenate(sds)
+        self.fields: list[tuple[str, Field]] = []
+        sds, cuts = [np.zeros(0)], []
+        for name, field, part in model.linear_fields:
+            first = parameters.slices[name].start
+            self.fields.append((name, field))
+            sds.append(np.asarray(field.prior_sd({n: b for n, _, b in parameters.fields}[name]))[part])
+            cuts += [first + part.start, first + part.stop]
+        self.where = model.linear  # the linear parameters in z
+        self.precision = np.concatenate(sds) ** -2.0
+        self._sizes = np.diff([0, *cuts, parameters.num_weights, parameters.dim]).tolist()
 
     def to_plain(self, w: Array, weight: Array | float = 1.0) -> tuple[Array, Array]:
         """The plain vector, and the log determinant of its derivative by ``w``."""
-        if not self.where.size:
-            return w, jnp.zeros((), w.dtype)
-        factor, shift = self._conditional(w, weight)
-        a = solve_triangular(factor, shift + w[self.where])
-        return w.at[self.where].set(a), -jnp.sum(jnp.log(jnp.diag(factor)))
+        return self.solve(w, weight)[:2]
+
+    def solve(self, w: Array, weight: Array | float = 1.0) -> Solved:
+        """`to_plain`, with the streams of the fields at the sensors, which are found on the way."""
+        z, v = self._parted(w, to_plain=True)
+        log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars))).astype(w.dtype)
+        theta, scalars = self.model.parameters.split(z)
+        evaluation, native = self.model.sensors, self.model.native
+        streams = self._fixed(theta, scalars)
+        if self.fields:
+            layout, features, slopes, targets, offsets = self._system(theta, scalars, weight, streams)
+            precision = jnp.asarray(self.precision, w.dtype)
+            a, flat, own = conditional(layout, features, slopes, targets, v, precision, native)
+            z, log_determinant = self._with(z, a), log_determinant + own
+            blocks = iter(jax.lax.split(flat, [block[0] for of_field in layout.blocks for block in of_field]))
+            for name, field in self.fields:
+                wanted = evaluation.wanted(name, scalars, native)
+                found: list[Streams] = [{} for _ in wanted.requests]
+                for member, index in field.layout(wanted):
+                    found[member][index] = next(blocks)
+                if offsets[name] is not None:
+                    found = jax.tree.map(jnp.add, found, offsets[name])
+                streams[name] = found
+        return Solved(z, log_determinant, streams)
 
     def to_white(self, z: Array, weight: Array | float = 1.0) -> Array:
         """The whitened vector of a plain one."""
-        if not self.where.size:
-            return z
-        factor, shift = self._conditional(z, weight)
-        return z.at[self.where].set(factor @ z[self.where] - shift)
+        w, a = self._parted(z, to_plain=False)
+        if not self.fields:
+            return w
+        blank = self._with(z, jnp.zeros_like(a))  # neither factor nor centre may depend on the linear parameters
+        theta, scalars = self.model.parameters.split(blank)
+        layout, features, slopes, targets, _ = self._system(theta, scalars, weight, self._fixed(theta, scalars))
+        precision = jnp.asarray(self.precision, z.dtype)
+        return self._with(w, residual(layout, features, slopes, targets, a, precision, self.model.native))
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""
-        z, log_determinant = self.to_plain(w, weight)
-        return self.model.log_prior(z) + weight * self.model.log_likelihood(z, self.data) + log_determinant
+        z, log_determinant, streams = self.solve(w, weight)
+        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams) + log_determinant
 
-    def _conditional(self, z: Array, weight: Array | float) -> tuple[Array, Array]:
-        """R, upper triangular with a positive diagonal, and R mu of the linear parameters given all others.
+    def _log_likelihood(self, z: Array, streams: RawStreams) -> Array:
+        scalars = self.model.parameters.split(z)[1]
+        predicted = self.model.sensors.of_streams(streams, scalars, self.data["sensors"])
+        return self.model.log_likelihood_of(predicted, scalars, self.data)
 
-        By QR of the stacked, scaled rows: the precision spans many orders of magnitude, and its square root half as
-        many, which single precision can hold.
+    # --- the parts of a vector ---
+
+    def _parted(self, vector: Array, to_plain: bool) -> tuple[Array, Array]:
+        """The vector with zeros for its linear parameters and with scalars in the other coordinates; what was there."""
+        pieces = jax.lax.split(vector, self._sizes)
+        linear = pieces[1:-1:2]
+        kept = [jnp.zeros_like(piece) if i % 2 else piece for i, piece in enumerate(pieces[:-1])]
+        scalars = pieces[-1]
+        if len(scalars):
+            scalars = (self.reference.scalars if to_plain else self.reference.inverse) @ scalars
+        return jnp.concatenate([*kept, scalars]), jnp.concatenate(linear) if linear else jnp.zeros(0, vector.dtype)
+
+    def _with(self, vector: Array, a: Array) -> Array:
+        """The vector with these linear parameters."""
+        pieces = jax.lax.split(vector, self._sizes)
+        pieces = list(pieces)
+        pieces[1:-1:2] = jax.lax.split(a, [len(piece) for piece in pieces[1:-1:2]])
+        return jnp.concatenate(pieces)
+
+    # --- the linearised readings ---
+
+    def _fixed(self, theta: Mapping[str, Array], scalars: Mapping[str, Array]) -> RawStreams:
+        """The streams of fields without linear parameters."""
+        sensors, prepared, native = self.model.sensors, self.data["sensors"]["fields"], self.model.native
+        linear = {name for name, _ in self.fields}
+        return {
+            name: field.raw(theta[name], prepared[name], sensors.wanted(name, scalars, native))
+            for name, field, *_ in sensors.fields
+            if name in sensors.requests and name not in linear
+        }
+
+    def _system(
+        self, theta: Mapping[str, Array], scalars: Mapping[str, Array], weight: Array | float, fixed: RawStreams
+    ) -> tuple[Layout, list[Array], Array, Array, dict[str, list[Streams] | None]]:
+        """The linearised readings in units of their noise: slopes of all streams, targets, and features of all fields.
+
+        Features and offsets do not look at the linear parameters in ``theta``.
         """
-        z = z.at[self.where].set(0.0)  # neither may depend on the linear parameters
-        theta, scalars = self.model.parameters.split(z)
-        quantities = linearised(self.model.sensors, theta, scalars, self.data["sensors"], self.reference)
-        rows, targets = [jnp.diag(1.0 / jnp.asarray(self.prior_sd, z.dtype))], [jnp.zeros(len(self.where), z.dtype)]
-        readings = zip(self.model.groups, quantities, self.data["values"], self.data["noise"], strict=True)
-        for group, found, values, noise in readings:
+        sensors, native = self.model.sensors, self.model.native
+        terms, num_rows = _terms(sensors)
+        features, offsets, orders, blocks = [], {}, {}, []
+        for name, field in self.fields:
+            wanted = sensors.wanted(name, scalars, native)
+            prepared = self.data["sensors"]["fields"][name]
+            features.append(field.stacked(theta[name], prepared, wanted))
+            offsets[name] = field.offset(theta[name], prepared, wanted)
+            orders[name] = field.layout(wanted)
+            users = sensors.requests[name][0]
+            places = [(wanted.sizes[member], terms[users[member]]) for member, _ in orders[name]]
+            blocks.append(tuple((size, term.first_row, term.width) for size, term in places))
+        slopes, values, constants = self._linearised(scalars, fixed, offsets)
+        roots, targets = self._weighted(values, constants, scalars, weight)
+        flat = []
+        for name, _ in self.fields:
+            users = sensors.requests[name][0]
+            for member, index in orders[name]:
+                task = users[member]
+                root = roots[
+                    terms[task].first_row : terms[task].first_row + sensors.tasks[task].count // terms[task].width
+                ]
+                slope = slopes[task][name][index]
+                if terms[task].width > 1:
+                    root = jnp.repeat(root, terms[task].width)
+                usable = jnp.where(root > 0, slope, 0.0)
+                flat.append(root * usable)
+        layout = Layout(tuple(len(f) for f in features), tuple(blocks), num_rows)
+        return layout, features, jnp.concatenate(flat), targets, offsets
+
+    def _linearised(
+        self, scalars: Mapping[str, Array], fixed: RawStreams, offsets: Mapping[str, list[Streams] | None]
+    ) -> tuple[list[dict[str, Streams]], list[Array], list[Array]]:
+        """For each task its slopes by the streams; for each quantity its value at the reference, and the constant.
+
+        Slopes include the sign and the weight of the term in its sum.
+        """
+        sensors, prepared = self.model.sensors, self.data["sensors"]
+        slopes: list[dict[str, Streams]] = []
+        values, constants = [], []
+        for i, (term, weights) in enumerate(zip(_terms(sensors)[0], prepared["weights"], strict=True)):
+            places = {name: users.index(i) for name, (users, _) in sensors.requests.items() if i in users}
+            moving = {name: self.reference.streams[name][at] for name, at in places.items() if name not in fixed}
+            still = {name: fixed[name][at] for name, at in places.items() if name in fixed}
+
+            def value_of(moving: dict[str, Streams], i: int = i, still: Any = still) -> Array:
+                return sensors.term(i, moving | still, scalars, prepared)
+
+            value, push = jax.linearize(value_of, moving)
+            constant, own = value, dict[str, Streams]()
+            factor = term.sign if weights is None else term.sign * jnp.ravel(weights)
+            for name, streams in moving.items():
+                own[name] = {}
+                offset = offsets[name]
+                for index, stream in streams.items():
+                    nothing = jax.tree.map(jnp.zeros_like, moving)
+                    nothing[name][index] = jnp.ones_like(stream)
+                    slope = push(nothing)
+                    shift = -stream if offset is None else offset[places[name]][index] - stream
+                    constant = constant + slope * shift
+                    own[name][index] = slope if isinstance(factor, float) and factor == 1.0 else factor * slope
+            slopes.append(own)
+            values.append(value)
+            constants.append(constant)
+        return slopes, sensors.summed(values, prepared["weights"]), sensors.summed(constants, prepared["weights"])
+
+    def _weighted(
+        self, values: list[Array], constants: list[Array], scalars: Mapping[str, Array], weight: Array | float
+    ) -> tuple[Array, Array]:
+        """For each reading the root of its weight, and its target in these units; 0 where it is not finite."""
+        roots, targets = [], []
+        readings = zip(self.model.groups, values, constants, self.data["values"], self.data["noise"], strict=True)
+        for group, value, constant, reading, noise in readings:
             scale = noise if group.noise_name is None else scalars[group.noise_name]
             # What is not finite is replaced before it is used, or its derivative would not be finite either.
-            known = jnp.isfinite(found.value) & jnp.isfinite(found.constant) & jnp.all(jnp.isfinite(found.rows), axis=1)
-            known &= (found.value > 0) | (not group.likelihood.positive)
-            value = jnp.where(known, found.value, 1.0)
+            known = jnp.isfinite(value) & jnp.isfinite(constant)
+            known &= (value > 0) | (not group.likelihood.positive)
+            value = jnp.where(known, value, 1.0)
             information = weight * group.likelihood.information(value, scale)
-            residual = group.likelihood.response(values, value, scale) - jnp.where(known, found.constant, 0.0)
-            usable = known & jnp.isfinite(information) & (information > 0) & jnp.isfinite(residual)
-            root = jnp.sqrt(jnp.where(usable, information, 0.0))  # a row that is not finite at the reference has none
-            rows.append(root[:, None] * jnp.where(usable[:, None], found.rows, 0.0))
-            targets.append(root * jnp.where(usable, residual, 0.0))
-        orthogonal, factor = jnp.linalg.qr(jnp.concatenate(rows))
-        sign = jax.lax.stop_gradient(jnp.sign(jnp.diag(factor)))
-        return sign[:, None] * factor, sign * (orthogonal.T @ jnp.concatenate(targets))
+            off = group.likelihood.response(reading, value, scale) - jnp.where(known, constant, 0.0)
+            usable = known & jnp.isfinite(information) & (information > 0) & jnp.isfinite(off)
+            root = jnp.sqrt(jnp.where(usable, information, 0.0))
+            roots.append(jnp.broadcast_to(root, value.shape))
+            targets.append(jnp.broadcast_to(root * jnp.where(usable, off, 0.0), value.shape))
+        return jnp.concatenate(roots), jnp.concatenate(targets)
 
 
 @partial(jax.jit, static_argnames="model")
@@ -168,5 +273,7 @@ def found_reference(model: Model, data: Any, key: Array) -> Reference:
 
 @partial(jax.jit, static_argnames="model")
 def reference_at(model: Model, data: Any, z: Array) -> Reference:
-    """The streams of a plain vector at the sensors."""
-    return streams_of(model.sensors, *model.parameters.split(z), data["sensors"])
+    """The streams of a plain vector at the sensors, with scalars as they are."""
+    streams = model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native)
+    scalars = jnp.eye(model.dim - model.parameters.num_weights, dtype=z.dtype)
+    return Reference(streams, scalars, scalars)

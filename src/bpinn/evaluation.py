@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.extend.linear_util import WrappedFun
 
 from bpinn.fields import Field
-from bpinn.fields.base import Bounds, Streams
+from bpinn.fields.base import Bounds, Streams, Wanted
 from bpinn.measurements import Placed
 from bpinn.problem import Problem
 from bpinn.quantities import Coordinate, Partial, Reference, Unknown, trace_equation
@@ -132,22 +132,35 @@ class Evaluation:
         as_arrays = [None if w is None else jnp.asarray(w, dtype=float) for w in weights]
         return {"fields": prepared, "coordinates": coordinates, "weights": as_arrays}
 
+    def wanted(self, name: str, unknowns: Mapping[str, Array], native: bool = False) -> Wanted:
+        """What is requested of a field: the derivatives that each task needs before the link."""
+        field, bounds = next((f, b) for n, f, b, _ in self.fields if n == name)
+        users, requests = self.requests[name]
+        scales = {scale: unknowns[f"{scale}_{name}"] for scale in field.scale_priors(bounds)}
+        return Wanted(field.needed(requests), tuple(self.tasks[i].count for i in users), bounds, native, scales)
+
+    def raw(
+        self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any, native: bool = False
+    ) -> dict[str, list[Streams]]:
+        """The streams of each field before its link, for each task that uses it."""
+        return {
+            name: field.raw(theta[name], prepared["fields"][name], self.wanted(name, unknowns, native))
+            for name, field, *_ in self.fields
+            if name in self.requests
+        }
+
     def __call__(
         self, theta: Mapping[str, Array], unknowns: Mapping[str, Array], prepared: Any, native: bool = False
     ) -> list[Array]:
         """The value of each quantity, an array over its points."""
-        streams: list[dict] = [{} for _ in self.tasks]
-        for name, field, bounds, _ in self.fields:
-            if name not in self.requests:
-                continue
-            users, wanted = self.requests[name]
-            sizes = [self.tasks[i].count for i in users]
-            scales = {scale: unknowns[f"{scale}_{name}"] for scale in field.scale_priors(bounds)}
-            found = field.evaluate(theta[name], prepared["fields"][name], wanted, sizes, bounds, native, scales)
-            for i, values in zip(users, found, strict=True):
-                streams[i][name] = values
+        return self.of_streams(self.raw(theta, unknowns, prepared, native), unknowns, prepared)
 
-        terms = [self._value(i, streams[i], unknowns, prepared) for i in range(len(self.tasks))]
+    def of_streams(self, raw: Mapping[str, list[Streams]], unknowns: Mapping[str, Array], prepared: Any) -> list[Array]:
+        """The value of each quantity, from the streams of the fields before their links."""
+        terms = []
+        for i in range(len(self.tasks)):
+            own = {name: raw[name][users.index(i)] for name, (users, _) in self.requests.items() if i in users}
+            terms.append(self.term(i, own, unknowns, prepared))
         return self.summed(terms, prepared["weights"])
 
     def term(self, i: int, raw: Mapping[str, Streams], unknowns: Mapping[str, Array], prepared: Any) -> Array:
@@ -158,12 +171,9 @@ class Evaluation:
                 users, wanted = self.requests[name]
                 linked[name] = field.linked([raw[name]], [wanted[users.index(i)]], bounds)[0]
 
-        return self._value(i, linked, unknowns, prepared)
-
-    def _value(self, i: int, streams: Mapping[str, Streams], unknowns: Mapping[str, Array], prepared: Any) -> Array:
         def look_up(reference: Reference) -> Array:
             if isinstance(reference, Partial):
-                return streams[reference.field][reference.orders]
+                return linked[reference.field][reference.orders]
             if isinstance(reference, Unknown):
                 return unknowns[reference.name]
             return prepared["coordinates"][i][reference.name]

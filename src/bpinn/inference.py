@@ -74,7 +74,7 @@ def infer(
         if out is not None:  # what cannot be stored is reported before the run, not after it
             json.dumps([describe_problem(problem, {}), describe_settings(method)])
         if folder is not None:
-            claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
+            method = claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
         interrupts.raise_if_noted()
     if size > GIB and folder is None:  # with a folder they stay on disk
         print(

@@ -1,6 +1,6 @@
 """The log density on a flat vector: a problem as samplers see it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +45,14 @@ class Model:
         self.groups = tuple(Group(readings.likelihood, readings.noise_name) for readings in problem.readings)
         self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
+        self.linear_fields = tuple(
+            (name, field, field.linear(bounds))
+            for name, field, bounds in self.parameters.fields
+            if name in self.sensors.requests and field.linear(bounds) != slice(0, 0)
+        )
+        firsts = [self.parameters.slices[name].start for name, *_ in self.linear_fields]
+        parts = [np.arange(f + p.start, f + p.stop) for f, (*_, p) in zip(firsts, self.linear_fields, strict=True)]
+        self.linear = np.concatenate([np.zeros(0, int), *parts])  # where z has the linear parameters of measured fields
         self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
         self.native = False
         self._hash = hash(self.key)
@@ -76,8 +84,12 @@ class Model:
         return self.parameters.log_prior(z)
 
     def log_likelihood(self, z: Array, data: Any) -> Array:
-        total = jnp.zeros((), z.dtype)
-        for part in self.pointwise_log_likelihood(z, data):
+        return self.log_likelihood_of(self.predicted(z, data), self.parameters.split(z)[1], data)
+
+    def log_likelihood_of(self, predicted: Sequence[Array], scalars: Mapping[str, Array], data: Any) -> Array:
+        """The log likelihood from the prediction of each reading, and the noise levels among the scalars."""
+        total = jnp.zeros((), float)
+        for part in self._pointwise(predicted, scalars, data):
             total += jnp.sum(part)
         return total
 
@@ -87,8 +99,9 @@ class Model:
 
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
         """The log density of each reading, one array per group of sensors."""
-        scalars = self.parameters.split(z)[1]
-        predicted = self.predicted(z, data)
+        return self._pointwise(self.predicted(z, data), self.parameters.split(z)[1], data)
+
+    def _pointwise(self, predicted: Sequence[Array], scalars: Mapping[str, Array], data: Any) -> list[Array]:
         parts = []
         for group, prepared, mean in zip(self.groups, data["readings"], predicted, strict=True):
             inferred = None if group.noise_name is None else scalars[group.noise_name]

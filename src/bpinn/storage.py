@@ -268,7 +268,7 @@ def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *r
     for registry in registries:
         kind = registry.stored(about["type"])
         if kind is not None:
-            return kind(**arguments)
+            return kind(**(getattr(kind, "before", {}) | arguments))
     raise InputError(
         f"load: {about['type']!r} is not a known {registries[0].kind}; import the package that "
         "defines it, or upgrade bpinn"

@@ -134,6 +134,10 @@ class Field(ABC):
         """
         return tuple((i, index) for i, request in enumerate(wanted.requests) for index in request)
 
+    def offset(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams] | None:
+        """The offset of `features`; None if it is zero."""
+        return self.features(theta, prepared, wanted).offset
+
     @property
     def width(self) -> int:
         """Approximate number of values stored per point during evaluation, for planning memory."""

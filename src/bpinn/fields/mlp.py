@@ -177,6 +177,9 @@ class MLP(Field):
     def layout(self, wanted: Wanted) -> tuple[tuple[int, MultiIndex], ...]:
         return plan_of(wanted.requests, wanted.sizes).blocks
 
+    def offset(self, theta: Array, prepared: Any, wanted: Wanted) -> None:
+        return None
+
     @property
     def width(self) -> int:
         return max(self.hidden, default=1)

@@ -1,7 +1,7 @@
 """The stage of warm-up and draws that HMC and NUTS share, on blackjax's kernels and adaptation."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +16,7 @@ from jax import Array
 
 from bpinn.methods import warmup
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.methods.frames import Moves, Phase, PlainMoves, WhitenedMoves
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
 from bpinn.methods.warmup import Adjustment, HamiltonianPolicy, WarmupSettings
@@ -23,6 +24,7 @@ from bpinn.posterior import Model
 
 MASSES = ("identity", "diagonal")
 STARTS = ("anneal", "map", "prior")
+COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(), "plain": PlainMoves()}
 
 
 class _State(NamedTuple):
@@ -32,6 +34,7 @@ class _State(NamedTuple):
     weight: Array  # of the log likelihood, below one during annealing
     first_weight: Array
     length: Array  # leapfrog steps of a trajectory
+    frame: Any  # what it knows about its coordinates
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Hamiltonian(Stage):
             adapts_warmup=s.num_warmup is None, adapts_draws=s.num_draws is None,
         )  # fmt: skip
 
+    @property
+    def moves(self) -> Moves:
+        return COORDINATES[self.settings.coordinates]
+
     def _adapters(self) -> tuple[Any, Any]:
         return (
             dual_averaging_adaptation(self.settings.target_accept),
@@ -67,7 +74,7 @@ class Hamiltonian(Stage):
             begin = start_at(model, data, centre + scale * previous[0])
         (init_step_size, *_), (init_mass, *_) = self._adapters()
         # Unit mass in units of the prior's scale; literally the identity for the paper's priors.
-        mass = init_mass(model.dim)._replace(inverse_mass_matrix=scale**2)
+        mass = init_mass(model.dim)._replace(inverse_mass_matrix=self.moves.units(model) ** 2)
         start = jax.tree.map(
             lambda a: jnp.asarray(a, dtype=jnp.int32 if isinstance(a, int) else float),
             init_step_size(self.settings.step_size),
@@ -79,13 +86,8 @@ class Hamiltonian(Stage):
             misfit = model.saturated_log_likelihood(data) - begin.log_likelihood
             weight = jnp.nan_to_num(model.dim / (model.dim + jnp.maximum(misfit, 0.0)), nan=1e-12)
             weight = jnp.clip(weight, 1e-12, 1.0)
-        prior, slope = jax.value_and_grad(model.log_prior)(begin.z)
-        state = hmc.HMCState(begin.z, prior + weight * begin.log_likelihood, slope + weight * begin.gradient)
-        return _State(state, start, mass, weight, weight, jnp.int32(self.settings.first_length))
-
-    @staticmethod
-    def _log_density(model: Model, data: Any, weight: Array) -> Callable[[Array], Array]:
-        return lambda z: model.log_prior(z) + weight * model.log_likelihood(z, data)
+        frame, state = self.moves.begin(model, data, begin, weight)
+        return _State(state, start, mass, weight, weight, jnp.int32(self.settings.first_length), frame)
 
     def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
         thin = self.settings.thin
@@ -106,20 +108,27 @@ class Hamiltonian(Stage):
                 }
 
             state, info = jax.lax.fori_loop(1, repeats, again, (state, info))
-        functionals = model.functionals(state.hmc.position, data)
-        return state, Record(state.hmc.position, functionals, info | {"log_density": state.hmc.logdensity})
+        z, log_density = self.moves.plain(model, data, state.frame, state.hmc, state.weight)
+        return state, Record(z, model.functionals(z, data), info | {"log_density": log_density})
 
     def _transition(
         self, model: Model, data: Any, state: _State, key: Array, step: Array
     ) -> tuple[_State, dict[str, Array]]:
         (_, update_step_size, _), _ = self._adapters()
         warming = step < self.num_warmup
-        if self.settings.init == "anneal":
-            state = self._anneal(model, state, step)
+        weight, step_size = self._annealed(state, step)
+        policy = self.policy()
+        phase = Phase(weight, state.weight, step, policy.last_annealed if policy.anneals else -1)
+        frame, moved = jax.lax.cond(
+            warming,
+            lambda: self.moves.renewed(model, data, state.frame, state.hmc, phase),
+            lambda: (state.frame, state.hmc),
+        )
+        state = state._replace(hmc=moved, step_size=step_size, weight=weight, frame=frame)
         log_step_size = jnp.where(warming, state.step_size.log_step_size, state.step_size.log_step_size_avg)
         step_size = jnp.exp(log_step_size)
-        log_density = self._log_density(model, data, state.weight)
-        mass = state.mass.inverse_mass_matrix
+        log_density = self.moves.log_density(model, data, state.frame, state.weight)
+        mass = state.mass.inverse_mass_matrix * self.moves.quickening(model, state.frame) ** 2
         moved, info = self.settings.move(key, state.hmc, log_density, step_size, mass, state.length)
         accepted = jnp.nan_to_num(info.acceptance_rate)
         adapted = update_step_size(state.step_size, accepted)
@@ -159,30 +168,23 @@ class Hamiltonian(Stage):
             own = jnp.minimum(own, jnp.asarray(np.log(adjustment.largest_step), own.dtype))
         return state._replace(step_size=state.step_size._replace(log_step_size_avg=own))
 
-    def _anneal(self, model: Model, state: _State, step: Array) -> _State:
-        """Raise the weight of the likelihood by one step, geometrically from its first value to one."""
-        last = self.policy().last_annealed
+    def _annealed(self, state: _State, step: Array) -> tuple[Array, Any]:
+        """The weight of the likelihood, which rises geometrically to one, and the step size that follows it."""
+        s, last = state.step_size, self.policy().last_annealed
+        if self.settings.init != "anneal":
+            return state.weight, s
         weight = state.first_weight ** jnp.clip(1.0 - step / last, 0.0, 1.0)
-        prior, slope = jax.value_and_grad(model.log_prior)(state.hmc.position)
-        ratio = jnp.where(step <= last, weight / state.weight, 1.0)
-        rescaled = hmc.HMCState(
-            state.hmc.position,
-            prior + ratio * (state.hmc.logdensity - prior),
-            slope + ratio * (state.hmc.logdensity_grad - slope),
-        )
-        chosen = jax.tree.map(lambda new, old: jnp.where(ratio == 1.0, old, new), rescaled, state.hmc)
         # While the target changes the step size must follow it; afterwards its average is reset.
-        s = state.step_size
         follow = s._replace(step=jnp.minimum(s.step, self.adaptation.step_size_memory))
-        anew = s._replace(
+        reset = s._replace(
             step=jnp.ones_like(s.step),
             avg_error=jnp.zeros_like(s.avg_error),
             log_step_size_avg=s.log_step_size,
             mu=s.log_step_size,
         )
         followed = jax.tree.map(lambda a, b: jnp.where(step < last, a, b), follow, s)
-        step_size = jax.tree.map(lambda a, b: jnp.where(step == last, a, b), anew, followed)
-        return state._replace(hmc=chosen, step_size=step_size, weight=weight)
+        step_size = jax.tree.map(lambda a, b: jnp.where(step == last, a, b), reset, followed)
+        return weight, step_size
 
     def _adapt_mass(self, state: _State, step: Array) -> _State:
         """Stan's windows: variances are estimated in growing windows, and the step size restarts after each."""
@@ -214,10 +216,12 @@ class Sampler(Method):
     """Settings and stages that HMC and NUTS share."""
 
     fewer: ClassVar[str] = "thin= or keep="
+    before: ClassVar[dict[str, Any]] = {"coordinates": "plain"}
 
     step_size: float = 0.1
     target_accept: float = 0.8
     mass: str = "identity"
+    coordinates: str = "whitened"
     init: str = "anneal"
     init_steps: int = 3000
     thin: int = 1
@@ -257,6 +261,7 @@ class Sampler(Method):
         check_number(name, "target_accept", self.target_accept, 0.0, 1.0)
         check_choice(name, "mass", self.mass, MASSES)
         check_choice(name, "init", self.init, STARTS)
+        check_choice(name, "coordinates", self.coordinates, tuple(COORDINATES))
         if self.keep is not None:
             check_count(name, "keep", self.keep, 4)
 

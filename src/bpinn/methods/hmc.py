@@ -36,6 +36,8 @@ class HMC(Sampler):
         target_accept: the acceptance rate that dual averaging aims for.
         mass: "identity" (in units of the prior's standard deviations), or "diagonal", which
             estimates the posterior's variances during warm-up.
+        coordinates: "whitened" moves output weights and coefficients as standardised residuals of their conditional
+            posterior, an exact change of variables in which chains move much faster; "plain" moves them as they are.
         init: "anneal" starts at a draw from the prior and raises the weight of the likelihood step by step in the
             first part of warm-up; "map" climbs to the mode from small weights; "prior" starts at a draw
             from the prior with the full likelihood.
@@ -66,7 +68,7 @@ class HMC(Sampler):
         """The paper's settings: one chain from the prior, 2,000 burn-in steps, the last 10,000 of 15,000 kept."""
         settings = cls(
             num_leapfrog=50, jitter=0.0, step_jitter=0.0, num_warmup=2000, num_draws=15000, keep=10000, init="prior",
-            chains=1,
+            chains=1, coordinates="plain",
         )  # fmt: skip
         return replace(settings, **changes)
 

@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: Any) -> None:
+def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: Any) -> Method:
     """Create the folder of a run from Python; an existing folder must belong to the same run, which is then resumed.
 
-    ``where`` names the caller in messages; ``rest`` is what else must be the same, by name.
+    ``where`` names the caller in messages; ``rest`` is what else must be the same, by name. Returns the method to run:
+    a run of an older version goes on as that version would.
     """
     wanted = {
         "problem": _fingerprint(problem),
@@ -81,7 +83,8 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         raise InputError(
             f"{where}: out={str(folder)!r} is a run of the command line; continue it with `bpinn resume {folder}`"
         )
-    if _is_same_method(there.get("method"), method):
+    stored = _stored_method(there.get("method"), method)
+    if stored is not None:
         wanted["method"] = there["method"]
     differ = [name for name in wanted if there.get(name) != wanted[name]]
     if differ:
@@ -89,14 +92,17 @@ def claim(folder: Path, where: str, problem: Problem, method: Method, **rest: An
         raise InputError(
             f"{where}: out={str(folder)!r} holds a different run ({which}); give another folder, or remove it"
         )
+    return method if stored is None else stored
 
 
-def _is_same_method(described: Any, method: Method) -> bool:
-    """Whether a description matches these settings; settings that an older version did not write have their default."""
+def _stored_method(described: Any, method: Method) -> Method | None:
+    """The settings that are described, if they are these; settings that an older version did not have may differ."""
     try:
-        return rebuild_settings(described, {}, Method.registry) == method
+        stored = rebuild_settings(described, {}, Method.registry)
+        missing = {name: value for name, value in method.before.items() if name not in described}
+        return stored if stored in (method, replace(method, **missing)) else None
     except (InputError, AttributeError, LookupError, TypeError, ValueError):
-        return False
+        return None
 
 
 def has_begun(folder: Path) -> bool:

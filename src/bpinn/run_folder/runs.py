@@ -14,7 +14,7 @@ import hashlib
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,10 @@ def open_run(folder: str | Path) -> FileRun:
         copy = folder / PROBLEM / file
         if not copy.is_file() or _hash(copy) != expected:
             raise InputError(f"{copy}: has changed since the run was started; restore it, or start a new run")
-    return FileRun(folder, read_problem(folder / PROBLEM / name, changes, renamed=renamed), manifest)
+    file = read_problem(folder / PROBLEM / name, changes, renamed=renamed)
+    if manifest["format"] == 1:  # it goes on as version 0.1 would
+        file = replace(file, method=replace(file.method, **file.method.before))
+    return FileRun(folder, file, manifest)
 
 
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Result:

@@ -1,0 +1,251 @@
+"""The coordinates that a Hamiltonian chain moves in: plain ones, or whitened ones around a reference.
+
+A frame is what a chain knows about its coordinates besides its position. That of whitened coordinates is renewed before
+each transition of warm-up, with the plain position kept, and stays the same while draws are made, so that every
+draw is a transition of one Markov chain.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc.hmc import HMCState
+from jax import Array
+
+from bpinn.coordinates import Coordinates, RawStreams, Reference
+from bpinn.methods.start import Start, prior_units
+from bpinn.posterior import Model
+
+LogDensity = Callable[[Array], Array]
+
+
+class Phase(NamedTuple):
+    """Where warm-up is: the new and the old weight of the likelihood, the step, and the last step of annealing."""
+
+    weight: Array
+    old_weight: Array
+    step: Array
+    last_annealed: int
+
+
+@dataclass(frozen=True)
+class Moves(ABC):
+    """How a chain sees the posterior: the density it moves in, and the way back to plain vectors."""
+
+    @abstractmethod
+    def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
+        """The first frame and state of a chain."""
+
+    @abstractmethod
+    def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
+        """The frame and the state before a transition of warm-up."""
+
+    @abstractmethod
+    def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
+        """The log density that a chain moves in."""
+
+    @abstractmethod
+    def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
+        """The plain vector of a state, and its log density."""
+
+    @abstractmethod
+    def units(self, model: Model) -> Array:
+        """The unit of each component, before anything is known: a mass of one in these units."""
+
+    def quickening(self, model: Model, frame: Any) -> Array | float:
+        """How much faster than the others components move: the root of a factor on the inverse mass."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class PlainMoves(Moves):
+    """The chain moves in ``z`` itself; there is nothing to know about it."""
+
+    def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
+        prior, slope = jax.value_and_grad(model.log_prior)(start.z)
+        return (), HMCState(start.z, prior + weight * start.log_likelihood, slope + weight * start.gradient)
+
+    def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
+        """Density and gradient at the new weight follow from those at the old one."""
+        prior, slope = jax.value_and_grad(model.log_prior)(state.position)
+        ratio = jnp.where(phase.step <= phase.last_annealed, phase.weight / phase.old_weight, 1.0)
+        rescaled = HMCState(
+            state.position,
+            prior + ratio * (state.logdensity - prior),
+            slope + ratio * (state.logdensity_grad - slope),
+        )
+        return frame, jax.tree.map(lambda new, old: jnp.where(ratio == 1.0, old, new), rescaled, state)
+
+    def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
+        return lambda z: model.log_prior(z) + weight * model.log_likelihood(z, data)
+
+    def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
+        return state.position, state.logdensity
+
+    def units(self, model: Model) -> Array:
+        return prior_units(model)[1]
+
+
+class Frame(NamedTuple):
+    """What a chain in whitened coordinates knows.
+
+    ``mean`` is a running mean of the streams since the end of annealing, over ``age`` transitions; ``precision`` the
+    curvature of the scalars on the real line; ``direction`` that of the largest curvature in the other parameters, in
+    units of the prior, and ``curvature`` its size.
+    """
+
+    reference: Reference
+    mean: RawStreams
+    age: Array
+    precision: Array
+    direction: Array
+    curvature: Array
+
+
+@dataclass(frozen=True)
+class WhitenedMoves(Moves):
+    """The chain moves in whitened coordinates.
+
+    The residuals of the linear parameters have a curvature of one, while the hidden weights limit the step. So
+    residuals and scalars are moved faster, by a factor that follows from the largest curvature in the hidden weights.
+    """
+
+    memory: int = 40  # transitions over which the reference is averaged
+    renewals: tuple[int, ...] = (4, 10, 25, 50, 100, 200)  # transitions after annealing at which it is renewed
+    share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
+    probe: float = 0.2  # length of finite differences, in units of the curvature's radius
+    learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
+
+    def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
+        streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
+        scale = prior_units(model)[1][model.parameters.num_weights :]
+        first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        hidden = self._hidden(model, Coordinates(model, data, first))
+        direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
+        one = jnp.ones((), start.z.dtype)
+        frame = Frame(first, streams, jnp.int32(0), jnp.diag(scale**-2.0), direction, one)
+        coordinates = Coordinates(model, data, first)
+        w = coordinates.to_white(start.z, weight)
+        return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
+
+    def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
+        """The output layer is solved at the new weight, the reference follows, and curvatures are measured."""
+        solved = Coordinates(model, data, frame.reference).solve(state.position, phase.weight)
+        annealing = phase.step <= phase.last_annealed
+        age = jnp.where(annealing, 0, frame.age + 1)
+        share = jnp.where(annealing, 1.0, 1.0 / jnp.minimum(age + 1, self.memory).astype(solved.z.dtype))
+        mean = jax.tree.map(lambda new, old: old + share * (new - old), solved.streams, frame.mean)
+        renew = annealing | jnp.any(age == jnp.asarray(self.renewals))
+        streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
+        size = len(frame.precision)
+        unscaled = Coordinates(model, data, Reference(streams, *[jnp.eye(size, dtype=solved.z.dtype)] * 2))
+        w = unscaled.to_white(solved.z, phase.weight)
+        learning = jnp.where(annealing, *self.learning)
+        frame = frame._replace(mean=mean, age=age)
+        frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
+        factor, inverse = _triangular_root(
+            frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
+        )
+        frame = frame._replace(reference=Reference(streams, factor, inverse))
+        if size:
+            hidden, scalars = jnp.split(w, [model.parameters.num_weights])
+            slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
+            w, gradient = jnp.append(hidden, inverse @ scalars), jnp.append(slope, factor.T @ slopes)
+            density = density + jnp.sum(jnp.log(jnp.diag(factor)))
+        return frame, HMCState(w, density, gradient)
+
+    def _measured(
+        self, model: Model, coordinates: Coordinates, frame: Frame, w: Array, phase: Phase, learning: Array
+    ) -> tuple[Frame, Array, Array]:
+        """Curvatures by finite differences of gradients; also density and gradient at ``w``.
+
+        One scalar after another is probed, and the direction of the hidden weights is turned by a power iteration.
+        """
+        weights, size = model.parameters.num_weights, len(frame.precision)
+        unit = self.units(model)
+        push = unit * frame.direction * self.probe / jnp.sqrt(frame.curvature)
+        probes = [w, w + push, w - push]
+        which = jnp.mod(phase.step, max(size, 1))
+        if size:
+            reach = self.probe / jnp.sqrt(frame.precision[which, which])
+            aside = jnp.zeros_like(w).at[weights + which].set(reach)
+            probes += [w + aside, w - aside]
+        densities, gradients = jax.lax.map(
+            lambda at: jax.value_and_grad(coordinates.log_density)(at, phase.weight), jnp.stack(probes)
+        )
+        bend = self._hidden(model, coordinates) * unit * (gradients[2] - gradients[1])
+        bend = bend * jnp.sqrt(frame.curvature) / (2 * self.probe)
+        found = jnp.sqrt(jnp.sum(bend**2))
+        usable = jnp.isfinite(found) & (found > 0)
+        direction = jnp.where(usable, bend / jnp.where(usable, found, 1.0), frame.direction)
+        log_curvature = jnp.log(jnp.where(usable, jnp.maximum(found, 1.0), frame.curvature))
+        curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
+        frame = frame._replace(direction=direction, curvature=curvature)
+        if size:
+            column = (gradients[4] - gradients[3])[weights:] / (2 * reach)
+            column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
+            new = (1 - learning) * frame.precision[which] + learning * column
+            frame = frame._replace(precision=frame.precision.at[which].set(new))
+        return frame, densities[0], gradients[0]
+
+    def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
+        coordinates = Coordinates(model, data, frame.reference)
+        return lambda w: coordinates.log_density(w, weight)
+
+    def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
+        z, log_determinant = Coordinates(model, data, frame.reference).to_plain(state.position, weight)
+        return z, state.logdensity - log_determinant
+
+    def units(self, model: Model) -> Array:
+        """The prior's scale for what is not whitened."""
+        unit = np.array(model.parameters.prior_location_scale[1])
+        unit[_white(model)] = 1.0
+        return jnp.asarray(unit, dtype=float)
+
+    def quickening(self, model: Model, frame: Any) -> Array | float:
+        faster = jnp.maximum(self.share * jnp.sqrt(frame.curvature), 1.0)
+        white = np.zeros(model.dim, bool)
+        white[_white(model)] = True
+        return jnp.where(white, faster, 1.0)
+
+    def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
+        """One for what is neither a linear parameter nor a scalar, otherwise zero."""
+        hidden = np.ones(model.dim)
+        hidden[_white(model)] = 0.0
+        return jnp.asarray(hidden, dtype=float)
+
+
+def _white(model: Model) -> np.ndarray:
+    """The components that have unit curvature in whitened coordinates: linear parameters and scalars."""
+    return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
+
+
+def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
+    """An upper triangular F with F F' = P^-1 and its inverse, for a symmetric P that may not be positive.
+
+    By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
+    """
+    size = len(precision)
+    symmetric = 0.5 * (precision + precision.T)
+    number = jnp.arange(size)
+
+    def factored(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        lower, pivots = carry
+        column = symmetric[:, j] - lower @ (pivots * lower[j])
+        pivot = jnp.maximum(jnp.abs(column[j]), least[j])
+        column = jnp.where(number > j, column / pivot, jnp.where(number == j, 1.0, 0.0))
+        return lower.at[:, j].set(column), pivots.at[j].set(pivot)
+
+    empty = jnp.zeros_like(precision), jnp.zeros_like(least)
+    lower, pivots = jax.lax.fori_loop(0, size, factored, empty)
+
+    def inverted(i: Array, inverse: Array) -> Array:
+        row = jnp.where(number < i, lower[i], 0.0)
+        return inverse.at[i].set(jnp.where(number == i, 1.0, 0.0) - row @ inverse)
+
+    inverse = jax.lax.fori_loop(0, size, inverted, jnp.zeros_like(precision))
+    return inverse.T / jnp.sqrt(pivots), jnp.sqrt(pivots)[:, None] * lower.T
