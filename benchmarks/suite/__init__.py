@@ -6,9 +6,20 @@
 The seed changes the noise of the readings and nothing else.
 """
 
+from collections.abc import Callable
+
 from benchmarks.suite.case import Case
 from benchmarks.suite.odes import beam, fitzhugh_nagumo, lorenz, michaelis_menten, pendulum, seir
+from benchmarks.suite.space import darcy_flow, helmholtz, kovasznay, poisson_4d
+from benchmarks.suite.space_time import advection_diffusion, fisher_kpp, heat_source, wave
 
-SUITE = {f.__name__: f for f in (pendulum, fitzhugh_nagumo, seir, lorenz, michaelis_menten, beam)}
+SUITE: dict[str, Callable[..., Case]] = {
+    make.__name__: make
+    for make in (
+        pendulum, fitzhugh_nagumo, seir, lorenz, michaelis_menten, beam,
+        advection_diffusion, wave, fisher_kpp, heat_source,
+        darcy_flow, helmholtz, kovasznay, poisson_4d,
+    )
+}  # fmt: skip
 
 __all__ = ["SUITE", "Case", *SUITE]

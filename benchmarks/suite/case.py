@@ -51,12 +51,14 @@ def exactly(equation: Function, at: Mapping[str, Any], tolerance: float) -> bp.S
     return bp.Sensors(equation, at=at, values=0.0, noise=tolerance)
 
 
-def solution(slope: Function, start: list[float], end: float) -> list[Function]:
-    """Each component of the solution of ``y' = slope(t, y)`` from t = 0, as a function of t.
+def precise(slope: Function, start: Any, end: float) -> Function:
+    """The solution of ``y' = slope(t, y)`` from t = 0 by a Runge-Kutta method of order 8, to eleven digits."""
+    return solve_ivp(slope, (0.0, end), start, method="DOP853", rtol=1e-11, atol=1e-12, dense_output=True).sol
 
-    An explicit Runge-Kutta method of order 8, to eleven digits.
-    """
-    found = solve_ivp(slope, (0.0, end), start, method="DOP853", rtol=1e-11, atol=1e-12, dense_output=True).sol
+
+def solution(slope: Function, start: list[float], end: float) -> list[Function]:
+    """Each component of the same, as a function of t, of any shape."""
+    found = precise(slope, start, end)
 
     def component(i: int) -> Function:
         return lambda t: found(np.ravel(t))[i].reshape(np.shape(t))

@@ -58,7 +58,7 @@ def fitzhugh_nagumo(seed: int = 0) -> Case:
         unknowns={"a": dist.Normal(0.0, 0.5), "b": dist.Normal(0.0, 0.5), "c": dist.LogNormal(0.7, 0.5)},
         sensors={
             "voltage": exactly(voltage, inside, 0.02),
-            "recovery": exactly(recovery, inside, 0.02),
+            "recovery": exactly(recovery, inside, 0.01),
             "v": readings("v", v, read, noise[0], rng),
             "w": readings("w", w, read, noise[1], rng),
         },

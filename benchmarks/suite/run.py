@@ -34,7 +34,7 @@ METHODS = {c.__name__.lower(): c for c in (bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Fl
 QUICK = {
     "hmc": dict(num_warmup=20, num_draws=20, num_leapfrog=5, chains=2),
     "nuts": dict(num_warmup=20, num_draws=20, chains=2),
-    "smc": dict(),
+    "smc": dict(num_moves=1, num_leapfrog=5, most_steps=10, chains=8),
     "vi": dict(num_steps=50),
     "flow": dict(num_steps=50),
     "dropout": dict(num_steps=50),
