@@ -182,7 +182,7 @@ def poisson_4d(seed: int = 0) -> Case:
         fields={"u": bp.MLP(hidden=(30, 30))},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
-            "poisson": exactly(poisson, scattered(domain, 300), 0.005),
+            "poisson": exactly(poisson, scattered(domain, 300), 0.01),
             "faces": readings("u", u, faces, 0.04, rng),
             "u": readings("u", u, scattered(domain, 20), 0.04, rng),
         },
