@@ -1,0 +1,66 @@
+"""What a problem of the suite is made of, and what the problems share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.stats import qmc
+
+import bpinn as bp
+
+Function = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with its truth.
+
+    ``truth_fields`` are functions of the field's own coordinates, in the order of the problem and by the same names.
+    ``truth_unknowns`` are the values of the unknowns. ``in_one_variable`` marks ordinary differential equations.
+    """
+
+    name: str
+    problem: bp.Problem
+    truth_fields: dict[str, Function]
+    truth_unknowns: dict[str, float]
+    in_one_variable: bool
+    about: str
+
+
+def scattered(domain: Mapping[str, tuple[float, float]], count: int, skip: int = 1) -> dict[str, np.ndarray]:
+    """Points that fill a domain evenly: a Halton sequence, the same in every call.
+
+    ``skip`` leaves out its first points, so that two sets of points differ.
+    """
+    halton = qmc.Halton(len(domain), scramble=False)
+    halton.fast_forward(skip)
+    low, high = zip(*domain.values(), strict=True)
+    return dict(zip(domain, qmc.scale(halton.random(count), low, high).T, strict=True))
+
+
+def readings(of: str, truth: Function, at: Mapping[str, Any], noise: float, rng: np.random.Generator) -> bp.Sensors:
+    """Readings of a field, with noise of a known standard deviation."""
+    exact = np.asarray(truth(**at))
+    return bp.Sensors(of, at=at, values=exact + noise * rng.standard_normal(exact.shape), noise=noise)
+
+
+def exactly(equation: Function, at: Mapping[str, Any], tolerance: float) -> bp.Sensors:
+    """Exact physics: an equation that is zero at collocation points."""
+    return bp.Sensors(equation, at=at, values=0.0, noise=tolerance)
+
+
+def precise(slope: Function, start: Any, end: float) -> Function:
+    """The solution of ``y' = slope(t, y)`` from t = 0 by a Runge-Kutta method of order 8, to eleven digits."""
+    return solve_ivp(slope, (0.0, end), start, method="DOP853", rtol=1e-11, atol=1e-12, dense_output=True).sol
+
+
+def solution(slope: Function, start: list[float], end: float) -> list[Function]:
+    """Each component of the same, as a function of t, of any shape."""
+    found = precise(slope, start, end)
+
+    def component(i: int) -> Function:
+        return lambda t: found(np.ravel(t))[i].reshape(np.shape(t))
+
+    return [component(i) for i in range(len(start))]
