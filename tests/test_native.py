@@ -56,6 +56,27 @@ def three_dimensions(hidden=(9, 7)):
     )
 
 
+def high_order(activation, hidden=(20, 12)):
+    """Third and fourth derivatives, mixed and in one input, and a positive field."""
+    rng = np.random.default_rng(2)
+
+    def at(n):
+        return {c: rng.uniform(0, 1, n) for c in "xy"}
+
+    return bp.Problem(
+        domain={"x": (0.0, 1.0), "y": (0.0, 1.0)},
+        fields={
+            "u": bp.MLP(hidden=hidden, activation=activation),
+            "v": bp.MLP(hidden=(6,), inputs=("x",), positive=True, activation=activation),
+        },
+        sensors={
+            "plate": bp.Sensors(lambda u_xxxx, u_xxyy, u_yyyy: u_xxxx + 2 * u_xxyy + u_yyyy, at(41), np.zeros(41), 9.0),
+            "wave": bp.Sensors(lambda u, u_x, u_xxy, v_xx: u_xxy + u * u_x + v_xx, at(21), np.zeros(21), 2.0),
+            "u": bp.Sensors("u", at(7), np.zeros(7), 0.5),
+        },
+    )
+
+
 PROBLEMS = {
     "one layer": lambda: one_dimension((7,)),
     "two layers": lambda: one_dimension((50, 50)),
@@ -65,6 +86,10 @@ PROBLEMS = {
     "single points": lambda: one_dimension((8, 8), points=(1, 1, 1)),
     "many points": lambda: one_dimension((12, 12), points=(300, 1, 700)),
     "three dimensions": three_dimensions,
+    "fourth order": lambda: high_order("tanh"),
+    "sin": lambda: high_order("sin"),
+    "swish": lambda: high_order("swish"),
+    "gelu": lambda: high_order("gelu"),
     "allen-cahn": lambda: bp.paper.allen_cahn_2d(noise=0.1).problem,
 }
 
@@ -101,6 +126,24 @@ FEATURES = {
     "Laplacian": (bp.MLP(hidden=(9, 7)), TWO, [[(0, 0), (0, 2), (2, 0)], [(0, 0)], [(0, 2), (2, 0)]], (33, 20, 90)),
     "mixed": (bp.MLP(hidden=(9, 7)), THREE, [[(1, 1, 0), (0, 0, 2)], [(0, 0, 0), (0, 0, 1)]], (33, 7)),
     "scaled": (bp.MLP(hidden=(9, 7), scale_inputs=True), TWO, [[(0, 0), (1, 0), (0, 2)], [(0, 0)]], (33, 7)),
+    "third order": (bp.MLP(hidden=(9, 7)), ONE, [[(0,), (3,)], [(1,)], [(3,), (2,)]], (40, 5, 17)),
+    "fourth order": (bp.MLP(hidden=(50, 50)), ONE, [[(0,), (4,)], [(0,)], [(0,), (2,)]], (33, 8, 90)),
+    "mixed third order": (bp.MLP(hidden=(6, 5)), TWO, [[(1, 2), (2, 0)], [(0, 3), (1, 1), (0, 0)]], (33, 17)),
+    "biharmonic": (bp.MLP(hidden=(8, 8, 8)), TWO, [[(4, 0), (2, 2), (0, 4)], [(0, 0), (0, 1)]], (37, 7)),
+    "mixed fourth order": (bp.MLP(hidden=(4,)), THREE, [[(1, 1, 2), (0, 1, 0)], [(3, 0, 1)], [(0, 0, 0)]], (5, 1, 3)),
+    "many of fourth order": (bp.MLP(hidden=(7, 5)), TWO, [[(0, 0), (2, 2)], [(3, 1)]], (300, 200)),
+    "fourth order, scaled": (bp.MLP(hidden=(5, 5), scale_inputs=True), TWO, [[(0, 0), (1, 3), (4, 0)]], (21,)),
+    **{
+        f"{activation}, {what}": (bp.MLP(hidden=hidden, activation=activation), bounds, requests, sizes)
+        for activation in ("sin", "swish", "gelu")
+        for what, hidden, bounds, requests, sizes in (
+            ("values", (6, 6), ONE, [[(0,)]], (40,)),
+            ("one layer", (7,), ONE, [[(0,), (1,)], [(2,)]], (17, 1)),
+            ("second order", (50, 50), ONE, [[(0,), (2,)], [(0,)]], (32, 8)),
+            ("fourth order", (9, 7, 5), ONE, [[(0,), (3,)], [(0,)], [(4,)]], (19, 90, 65)),
+            ("mixed", (9, 8), TWO, [[(0, 0), (1, 1)], [(2, 1), (0, 4)]], (100, 33)),
+        )
+    },
     "no hidden layer": (bp.MLP(hidden=()), TWO, [[(0, 0), (1, 0), (0, 2)], [(0, 0)]], (3, 7)),
 }
 
@@ -190,19 +233,41 @@ def test_batches_are_those_of_single_calls():
 
 
 @available
-def test_nan_and_infinity_are_not_hidden():
-    posterior = bp.Posterior(one_dimension((8, 8)))
+@pytest.mark.parametrize("activation", native.ACTIVATIONS)
+def test_nan_and_infinity_are_not_hidden(activation):
+    posterior = bp.Posterior(one_dimension((8, 8), activation=activation))
     kernel = posterior.model.compiled()
     z = posterior.sample_prior(jax.random.key(0), 1)[0]
     for at in (0, 20, 60):
         assert not np.isfinite(jax.jit(kernel.log_likelihood)(z.at[at].set(jnp.nan), posterior.data))
-    assert np.isfinite(jax.jit(kernel.log_likelihood)(1e4 * z, posterior.data))
+    far = jax.jit(kernel.log_likelihood)(1e4 * z, posterior.data)
+    assert np.isfinite(far) if activation == "tanh" else not np.isnan(far)  # only tanh has bounded derivatives
+
+
+@available
+@pytest.mark.parametrize("activation", native.ACTIVATIONS)
+def test_activations_are_accurate_far_from_zero(activation):
+    """One neuron with weight 1 has the activation and its derivatives as its features."""
+    field, at = bp.MLP(hidden=(1,), activation=activation), np.linspace(-40, 40, 4001).astype(np.float32)
+    bounds, requests = ((-40.0, 40.0),), (tuple((n,) for n in range(5)),)
+    theta = np.array([1.0, 0.0, 0.0, 0.0])
+
+    def features(native):
+        prepared = field.prepare([at[:, None]], requests, bounds)
+        return field.stacked(
+            jnp.asarray(theta, dtype=float), prepared, Wanted(requests, (len(at),), bounds, native, {})
+        )
+
+    with jax.enable_x64(True):
+        exact = np.asarray(features(False))[0].reshape(5, -1)
+    found = np.asarray(features(True))[0].reshape(5, -1)
+    np.testing.assert_allclose(found, exact, rtol=2e-6, atol=5e-6)
 
 
 @available
 def test_what_the_kernel_does_not_take_runs_in_jax():
     x = np.linspace(0, 1, 5)
-    for field, quantity in ((bp.MLP(hidden=(5,), activation="sin"), "u"), (bp.MLP(hidden=(5,)), "u_xxx")):
+    for field, quantity in ((bp.MLP(hidden=(5,), activation=jnp.tanh), "u"), (bp.MLP(hidden=(5,)), "u_xxxxx")):
         problem = bp.Problem({"x": (0.0, 1.0)}, {"u": field}, sensors={"s": bp.Sensors(quantity, {"x": x}, x, 0.1)})
         posterior = bp.Posterior(problem)
         z = posterior.sample_prior(jax.random.key(0), 1)[0]

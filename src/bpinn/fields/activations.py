@@ -130,7 +130,7 @@ def activation_of(activation: str | Callable[[Array], Array]) -> Activation:
 
 
 @lru_cache(maxsize=4096)
-def _chain_rule(index: MultiIndex) -> tuple[tuple[int, tuple[tuple[int, tuple[MultiIndex, ...]], ...]], ...]:
+def chain_rule(index: MultiIndex) -> tuple[tuple[int, tuple[tuple[int, tuple[MultiIndex, ...]], ...]], ...]:
     """Faa di Bruno: d^index phi(h) = sum_k phi^(k)(h) sum c * prod h_beta, as static lists."""
     slots = tuple(i for i, n in enumerate(index) for _ in range(n))
     terms: Counter[tuple[MultiIndex, ...]] = Counter()
@@ -168,7 +168,7 @@ def compose(slopes: Sequence[Array], inner: Streams, wanted: Sequence[MultiIndex
     streams = {}
     for index in wanted:
         total: Array | None = None
-        for order, terms in _chain_rule(index):
+        for order, terms in chain_rule(index):
             factor: Array | None = None
             for count, blocks in terms:
                 if not all(block in inner for block in blocks):

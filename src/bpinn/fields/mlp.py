@@ -132,7 +132,7 @@ class MLP(Field):
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
         plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds
         if wanted.native and is_native(self.activation, self.hidden, plan, len(bounds)):
-            results = propagate_natively(self.hidden, theta, prepared, plan)
+            results = propagate_natively(self.activation, self.hidden, theta, prepared, plan)
         else:
             results = propagate(self.activation, self.unflatten(theta, bounds), prepared, plan)
         return self._unscaled(results, bounds)
@@ -166,7 +166,7 @@ class MLP(Field):
     def stacked(self, theta: Array, prepared: Any, wanted: Wanted) -> Array:
         plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds
         if wanted.native and is_native(self.activation, self.hidden, plan, len(bounds)):
-            rows = features_natively(self.hidden, theta, prepared, plan)
+            rows = features_natively(self.activation, self.hidden, theta, prepared, plan)
         else:
             rows = stacked_features(self.activation, self.unflatten(theta, bounds), prepared, plan)
         if not self.scale_inputs:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.fields.activations import MultiIndex, activation_of, closure, compose
+from bpinn.fields.activations import MultiIndex, activation_of, chain_rule, closure, compose
 from bpinn.fields.base import Request, Streams
-from bpinn.native import features, streams, usable
+from bpinn.native import ACTIVATIONS, features, streams, usable
 
 Activation = str | Callable[[Array], Array]
 Layers = Sequence[tuple[Array, Array]]  # weights (in, out) and biases (out,)
@@ -97,38 +97,45 @@ def stacked_features(activation: Activation, layers: Layers, x: Array, plan: "Pl
 
 
 def is_native(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inputs: int) -> bool:
-    """Whether the compiled kernel supports the request: tanh, and derivatives up to second order."""
-    if activation != "tanh" or any(group.order > 2 for group in plan.groups):
+    """Whether the compiled kernel supports the request."""
+    if activation not in ACTIVATIONS:
         return False
-    seconds = max((len(group.carried) for group in plan.groups), default=0)
-    return usable(inputs, hidden, seconds, len(plan.groups))
+    carried = max((1 + len(group.carried) for group in plan.groups), default=0)
+    order = max((group.order for group in plan.groups), default=0)
+    return usable(inputs, hidden, carried, len(plan.groups), order)
 
 
-def propagate_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> list[Streams]:
+def propagate_natively(
+    activation: Activation, hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan"
+) -> list[Streams]:
     """The same as `propagate`, with the compiled kernel."""
     inputs = x.shape[1]
     carried = [_ordered(group, inputs) for group in plan.groups]
     sizes = [group.count for group, indices in zip(plan.groups, carried, strict=True) for _ in indices]
-    parts = iter(jax.lax.split(streams(_numbers(hidden, plan, inputs), sum(sizes), theta, x), sizes))
+    parts = iter(jax.lax.split(streams(_numbers(activation, hidden, plan, inputs), sum(sizes), theta, x), sizes))
     return plan.share_out([{i: next(parts) for i in indices} for indices in carried], theta.dtype)
 
 
-def features_natively(hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> Array:
+def features_natively(activation: Activation, hidden: tuple[int, ...], theta: Array, x: Array, plan: "Plan") -> Array:
     """The same as `stacked_features`, with the compiled kernel."""
     columns = sum(group.count * len(group.wanted) for group in plan.groups)
-    return features(_numbers(hidden, plan, x.shape[1]), (hidden[-1] + 1, columns), theta, x)
+    return features(_numbers(activation, hidden, plan, x.shape[1]), (hidden[-1] + 1, columns), theta, x)
 
 
 @lru_cache(maxsize=256)
-def _numbers(hidden: tuple[int, ...], plan: "Plan", inputs: int) -> tuple[int, ...]:
+def _numbers(activation: Activation, hidden: tuple[int, ...], plan: "Plan", inputs: int) -> tuple[int, ...]:
     """The plan as the kernel reads it; the format is that of read_plan in the C code."""
-    numbers = [inputs, len(hidden), *hidden, len(plan.groups)]
+    numbers = [inputs, len(hidden), *hidden, ACTIVATIONS.index(activation), len(plan.groups)]
     for group in plan.groups:
         carried = _ordered(group, inputs)
-        firsts, seconds = ([i for i in carried if sum(i) == order] for order in (1, 2))
-        along = [index.index(1) for index in firsts]
-        pairs = [along.index(c) for index in seconds for c, times in enumerate(index) for _ in range(times)]
-        numbers += [group.count, len(firsts), *along, len(seconds), *pairs]
+        along = [index.index(1) for index in carried if sum(index) == 1]
+        higher = [index for index in carried if sum(index) > 1]
+        numbers += [group.count, group.order, len(along), *along, len(higher)]
+        for index in higher:
+            terms = [(order, *term) for order, terms in chain_rule(index) for term in terms]
+            numbers.append(len(terms))
+            for order, times, factors in terms:
+                numbers += [order, times, *sorted(carried.index(i) for i in factors)]
         numbers += [len(group.wanted), *(carried.index(i) for i in group.wanted)]
     return tuple(numbers)
 

@@ -171,7 +171,8 @@ class WhitenedMoves(Moves):
         probes = [w, w + push, w - push]
         which = jnp.mod(phase.step, max(size, 1))
         if size:
-            reach = self.probe / jnp.sqrt(frame.precision[which, which])
+            least = prior_units(model)[1][weights:] ** -2.0
+            reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which], least[which]))
             aside = jnp.zeros_like(w).at[weights + which].set(reach)
             probes += [w + aside, w - aside]
         densities, gradients = jax.lax.map(
@@ -188,6 +189,7 @@ class WhitenedMoves(Moves):
         if size:
             column = (gradients[4] - gradients[3])[weights:] / (2 * reach)
             column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
+            column = column.at[which].set(jnp.maximum(jnp.abs(column[which]), least[which]))
             new = (1 - learning) * frame.precision[which] + learning * column
             frame = frame._replace(precision=frame.precision.at[which].set(new))
         return frame, densities[0], gradients[0]

@@ -1,4 +1,4 @@
-"""Optional native kernels in C: a tanh network with derivatives up to second order, and a Gaussian's parameters.
+"""Optional native kernels in C: a network with its derivatives, and the Gaussian of linear parameters.
 
 XLA runs a small network's gradient as dozens of small loops; the C code does the same work in about half the time, and
 does not slow down a chain on the next core. It is compiled on first use with the system's C compiler, kept in
@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("streams.c", "conditional.c"))
-HEADER = Path(__file__).with_name("vectors.h")
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "plan.h", "activations.h"))
 TARGETS = (
     *(f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")),
     *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual")),
@@ -33,7 +33,8 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC"
 # Linked separately: with -ffast-math, GCC links in startup code that, when the library is loaded, makes the whole
 # process flush numbers below 1e-308 to zero.
 LINK = ("-shared",)
-MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_SECONDS = 16, 8, 16, 36  # as in the C code
+MOST_LAYERS, MOST_INPUTS, MOST_GROUPS, MOST_STREAMS, MOST_ORDER = 16, 8, 16, 128, 4  # as in the C code
+ACTIVATIONS = ("tanh", "sin", "swish", "gelu")  # in the order of the C code
 
 Plan = tuple[int, ...]  # format: see read_plan in the C code
 
@@ -63,8 +64,7 @@ def _compiled(compiler: str) -> Path:
     """The shared library in the cache folder, compiled if it does not exist yet."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     parts = (
-        *(source.read_bytes() for source in SOURCES),
-        HEADER.read_bytes(),
+        *(file.read_bytes() for file in (*SOURCES, *HEADERS)),
         version,
         _processor().encode(),
         " ".join(FLAGS + LINK).encode(),
@@ -100,10 +100,17 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith("flags")), platform.processor())
 
 
-def usable(inputs: int, hidden: tuple[int, ...], seconds: int, groups: int) -> bool:
-    """Whether the kernel supports a network of this size in the current precision."""
+def usable(inputs: int, hidden: tuple[int, ...], streams: int, groups: int, order: int) -> bool:
+    """Whether the kernel supports a network of this size in the current precision.
+
+    ``streams`` is the largest number that a group of points carries, ``order`` that of the highest derivative.
+    """
     fits = (
-        0 < len(hidden) <= MOST_LAYERS and inputs <= MOST_INPUTS and groups <= MOST_GROUPS and seconds <= MOST_SECONDS
+        0 < len(hidden) <= MOST_LAYERS
+        and inputs <= MOST_INPUTS
+        and groups <= MOST_GROUPS
+        and streams <= MOST_STREAMS
+        and order <= MOST_ORDER
     )
     return fits and jnp.result_type(float) == jnp.float32 and library() is not None
 

@@ -1,8 +1,8 @@
-/* A tanh network with its first and second derivative streams, forwards and backwards, for one core and float32.
+/* A network with its derivative streams, forwards and backwards, for one core and float32.
 
    XLA runs a gradient as dozens of small loops; here it is a few, in registers and first-level cache. The matrices are
    (neurons, columns): a column is a vector of points of one stream. Points come in groups that carry the same streams;
-   columns lie as the values of all groups, then each group's first and second derivatives. Points go through the
+   columns lie as the values of all groups, then each group's derivatives. Points go through the
    network in blocks that stay in the cache.
 
    Compiled with cc -O3 -march=native -ffast-math -shared -fPIC, and called through XLA's foreign function interface. */
@@ -18,86 +18,11 @@
 #endif
 
 #include "vectors.h"
+#include "plan.h"
+#include "activations.h"
 
-#define MAX_LAYERS 16
-#define MAX_INPUTS 8
-#define MAX_GROUPS 16
-#define MAX_SECONDS 36
-#define MAX_STREAMS (1 + MAX_INPUTS + MAX_SECONDS)
-#define BLOCK 48 /* vectors of columns that go through the network together */
-
-
-/* --- what is to be computed --- */
-
-typedef struct {
-    int points, vectors, at, out_at; /* `at`: of its first point in x; `out_at`: of its first number in the output */
-    int firsts, seconds, pure;
-    int along[MAX_INPUTS];           /* the coordinate of each first derivative */
-    int a[MAX_SECONDS], b[MAX_SECONDS]; /* each second derivative's two first ones, as numbers of `along` */
-    int wanted, stream[MAX_STREAMS];    /* the streams handed out as features: 0 is the value, then firsts, seconds */
-    int feature_at;                     /* of its first number in a row of features */
-} Group;
-
-typedef struct {
-    int inputs, layers, widest, groups, blocks, features; /* `features`: numbers in a row of features */
-    int width[MAX_LAYERS];
-    Group group[MAX_GROUPS];
-} Plan;
-
-/* numbers: inputs, layers, widths, groups; for each group: points, firsts, along..., seconds, a, b, ..., wanted,
-   stream... */
-static void read_plan(const int32_t *n, Plan *p) {
-    p->inputs = *n++, p->layers = *n++, p->widest = 0;
-    for (int l = 0; l < p->layers; l++) {
-        p->width[l] = *n++;
-        if (p->width[l] > p->widest) p->widest = p->width[l];
-    }
-    p->groups = *n++, p->features = 0;
-    int at = 0, out_at = 0, cols = 0;
-    for (int i = 0; i < p->groups; i++) {
-        Group *g = p->group + i;
-        g->points = *n++, g->firsts = *n++, g->at = at, g->out_at = out_at;
-        for (int f = 0; f < g->firsts; f++) g->along[f] = *n++;
-        g->seconds = *n++, g->pure = g->seconds == g->firsts;
-        for (int s = 0; s < g->seconds; s++) {
-            g->a[s] = *n++, g->b[s] = *n++;
-            if (g->a[s] != s || g->b[s] != s) g->pure = 0;
-        }
-        g->wanted = *n++, g->feature_at = p->features;
-        for (int w = 0; w < g->wanted; w++) g->stream[w] = *n++;
-        p->features += g->points * g->wanted;
-        g->vectors = (g->points + LANES - 1) / LANES;
-        at += g->points, out_at += g->points * (1 + g->firsts + g->seconds);
-        cols += g->vectors * (1 + g->firsts + g->seconds);
-    }
-    p->blocks = (cols + BLOCK - 1) / BLOCK;
-}
-
-/* A part of each group: its vectors from `from`, `count` of them, whose values start at column `value`, and whose
-   derivatives at column `slope`, one stream after the other. */
-typedef struct {
-    int points, cols;
-    int from[MAX_GROUPS], count[MAX_GROUPS], value[MAX_GROUPS], slope[MAX_GROUPS];
-} Block;
-
-static void read_block(const Plan *p, int number, Block *b) {
-    b->points = 0;
-    for (int i = 0; i < p->groups; i++) {
-        int v = p->group[i].vectors;
-        b->from[i] = v * number / p->blocks;
-        b->count[i] = v * (number + 1) / p->blocks - b->from[i];
-        b->value[i] = b->points;
-        b->points += b->count[i];
-    }
-    b->cols = b->points;
-    for (int i = 0; i < p->groups; i++) {
-        b->slope[i] = b->cols;
-        b->cols += b->count[i] * (p->group[i].firsts + p->group[i].seconds);
-    }
-}
-
-/* Vectors of one block on the tape: the first layer's values after tanh (the rest of it follows from the weights), and
-   of the others what is before tanh, but for the value, which is after it. */
+/* Vectors of one block on the tape: the first layer's values (the rest of it follows from the weights), and all streams
+   of the others; before the activation, but the values are after tanh, if it is that. */
 static size_t block_tape(const Plan *p, const Block *b) {
     size_t size = (size_t)p->width[0] * b->points;
     for (int l = 1; l < p->layers; l++) size += (size_t)p->width[l] * b->cols;
@@ -114,90 +39,6 @@ int64_t bpinn_tape_size(const int32_t *numbers) {
         size += block_tape(&p, &b);
     }
     return (int64_t)(size * LANES);
-}
-
-/* --- tanh of one row's streams --- */
-
-/* t from z, where z's values are already those after tanh; FIRST: z has values only, and derivatives are `w`, 0. */
-INLINE void spread(const int F, const int S, const int pure, const int FIRST, const Group *g, const vec *restrict z,
-                   vec *restrict t, int value, int slope, int count, const float *w, int width) {
-    for (int v = 0; v < count; v++) {
-        vec y = z[value + v], s = 1.0f - y * y, twice = 2.0f * y;
-        t[value + v] = y;
-        const vec *h = z + slope + v;
-        vec *r = t + slope + v;
-        EACH(int f = 0; f < F; f++) r[f * count] = s * (FIRST ? splat(w[g->along[f] * width]) : h[f * count]);
-        EACH(int k = 0; k < S; k++) {
-            int a = pure ? k : g->a[k], b = pure ? k : g->b[k];
-            vec ha = FIRST ? splat(w[g->along[a] * width]) : h[a * count];
-            vec hb = FIRST ? splat(w[g->along[b] * width]) : h[b * count];
-            vec bend = FIRST ? (vec){0} : h[(F + k) * count];
-            r[(F + k) * count] = s * (bend - twice * ha * hb);
-        }
-    }
-}
-
-/* g (adjoints before tanh) from a (after it); returns the sum of the value's. */
-INLINE vec gather(const int F, const int S, const int pure, const int FIRST, const Group *g, const vec *restrict z,
-                  const vec *restrict a, vec *restrict out, int value, int slope, int count, const float *w, int width) {
-    vec sum = {0};
-    for (int v = 0; v < count; v++) {
-        vec y = z[value + v], s = 1.0f - y * y, twice = 2.0f * y, curve = 6.0f * y * y - 2.0f;
-        vec back = a[value + v], along = {0};
-        const vec *h = z + slope + v, *c = a + slope + v;
-        vec *r = out + slope + v;
-        EACH(int f = 0; f < F; f++) {
-            vec hf = FIRST ? splat(w[g->along[f] * width]) : h[f * count];
-            along += c[f * count] * hf;
-            r[f * count] = s * c[f * count];
-        }
-        EACH(int k = 0; k < S; k++) {
-            int i = pure ? k : g->a[k], j = pure ? k : g->b[k];
-            vec hi = FIRST ? splat(w[g->along[i] * width]) : h[i * count];
-            vec hj = FIRST ? splat(w[g->along[j] * width]) : h[j * count];
-            vec ck = c[(F + k) * count], bend = s * twice * ck;
-            if (!FIRST) along += ck * h[(F + k) * count];
-            back += curve * hi * hj * ck;
-            r[i * count] -= bend * hj;
-            r[j * count] -= bend * hi;
-            r[(F + k) * count] = s * ck;
-        }
-        back = s * (back - twice * along);
-        out[value + v] = back;
-        sum += back;
-    }
-    return sum;
-}
-
-/* The common shapes are compiled with constant counts. */
-#define DISPATCH(call)                                           \
-    if (g->firsts == 0) { call(0, 0, 1); }                       \
-    else if (g->firsts == 1 && g->seconds == 0) { call(1, 0, 1); } \
-    else if (g->firsts == 2 && g->seconds == 0) { call(2, 0, 1); } \
-    else if (g->firsts == 1 && g->pure) { call(1, 1, 1); }       \
-    else if (g->firsts == 2 && g->pure) { call(2, 2, 1); }       \
-    else if (g->firsts == 3 && g->pure) { call(3, 3, 1); }       \
-    else { call(g->firsts, g->seconds, 0); }
-
-INLINE void spread_row(const int FIRST, const Plan *p, const Block *b, const vec *z, vec *t, const float *w, int width) {
-    for (int i = 0; i < p->groups; i++) {
-        const Group *g = p->group + i;
-#define CALL(F, S, PURE) spread(F, S, PURE, FIRST, g, z, t, b->value[i], b->slope[i], b->count[i], w, width)
-        DISPATCH(CALL)
-#undef CALL
-    }
-}
-
-INLINE vec gather_row(const int FIRST, const Plan *p, const Block *b, const vec *z, const vec *a, vec *out,
-                      const float *w, int width) {
-    vec sum = {0};
-    for (int i = 0; i < p->groups; i++) {
-        const Group *g = p->group + i;
-#define CALL(F, S, PURE) sum += gather(F, S, PURE, FIRST, g, z, a, out, b->value[i], b->slope[i], b->count[i], w, width)
-        DISPATCH(CALL)
-#undef CALL
-    }
-    return sum;
 }
 
 /* --- a block, forwards and backwards --- */
@@ -238,7 +79,7 @@ static void exchange(const Plan *p, const Block *b, vec *columns, float *array, 
         const Group *g = p->group + i;
         int first = b->from[i] * LANES, last = (b->from[i] + b->count[i]) * LANES;
         if (last > g->points) last = g->points;
-        for (int s = 0; s <= g->firsts + g->seconds && last > first; s++) {
+        for (int s = 0; s <= g->firsts + g->higher && last > first; s++) {
             float *here = (float *)(columns + (s ? b->slope[i] + (s - 1) * b->count[i] : b->value[i]));
             float *there = array + g->out_at + s * g->points + first;
             memcpy(inwards ? here : there, inwards ? there : here, (last - first) * sizeof(float));
@@ -274,7 +115,7 @@ static void fill_bias(const Plan *p, float *row) {
     }
 }
 
-/* The first layer's values after tanh. */
+/* The first layer's values. */
 static void first_layer(const Plan *p, const Block *b, const float *theta, const vec *x, vec *tape) {
     int width = p->width[0];
     const float *bias = theta + p->inputs * width;
@@ -282,7 +123,7 @@ static void first_layer(const Plan *p, const Block *b, const float *theta, const
         for (int v = 0; v < b->points; v++) {
             vec sum = splat(bias[i]);
             for (int d = 0; d < p->inputs; d++) sum += theta[d * width + i] * x[d * b->points + v];
-            tape[i * b->points + v] = vtanh(sum);
+            tape[i * b->points + v] = base(p->activation, sum);
         }
 }
 
@@ -302,7 +143,7 @@ static void forward_block(const Plan *p, const Block *b, const float *theta, con
             vec *t = last ? row : after + i * b->cols;
             if (l) {
                 vec *z = tape + i * b->cols;
-                for (int v = 0; v < b->points; v++) z[v] = vtanh(z[v] + bias[i]);
+                for (int v = 0; v < b->points; v++) z[v] = base(p->activation, z[v] + bias[i]);
                 spread_row(0, p, b, z, t, 0, 0);
             } else {
                 spread_row(1, p, b, tape + i * b->points, t, theta + i, width);

@@ -1,4 +1,4 @@
-/* Vectors of floats in a register, tanh, and products of matrices whose rows are vectors; for one core. */
+/* Vectors of floats in a register, functions of them, and products of matrices whose rows are vectors; for one core. */
 
 #include <string.h>
 
@@ -42,6 +42,48 @@ INLINE vec vtanh(vec x) {
     vec p = ((1.131063254e-5f * s + 2.938871505e-3f) * s + 1.291368455e-1f) * s + 9.999993443e-1f;
     vec q = (((2.423959415e-7f * s + 2.370342845e-4f) * s + 2.376401424e-2f) * s + 4.624678493e-1f) * s + 1.0f;
     return x * p / q;
+}
+
+INLINE vec magnitude(vec a) { return (vec)((ivec)a & 0x7fffffff); }
+
+/* `yes` where a < 0, else `no`, also where a is NaN */
+INLINE vec where_negative(vec a, vec yes, vec no) {
+    ivec negative = a < 0.0f;
+    return (vec)((negative & (ivec)yes) | (~negative & (ivec)no));
+}
+
+/* exp of x <= 0, off by 1e-7 of 1 at most; below -87 it is exp(-87). NaN stays NaN. */
+INLINE vec vexp(vec x) {
+    x = -least(-x, splat(87.0f));
+    ivec n = __builtin_convertvector(1.44269504f * x - 0.5f, ivec); /* truncated: the nearest, as x is negative */
+    vec r = x - 0.693147181f * __builtin_convertvector(n, vec);
+    vec p = ((((1.3981999508e-3f * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r + 1.6666665459e-1f) * r + 0.5f);
+    return ((p * r) * r + r + 1.0f) * (vec)((n + 127) << 23);
+}
+
+/* Mills' ratio Phi(-a) / phi(a) of the normal distribution, for 0 <= a <= 14: off by 5e-7 of it at most. */
+INLINE vec vmills(vec a) {
+    vec t = 1.0f / (1.0f + 0.3f * a);
+    vec p = (((8.942383003e-2f * t - 3.940513918e-1f) * t + 5.172542704e-1f) * t - 1.345672714e-1f) * t;
+    return ((((p + 3.222573383e-1f) * t + 2.504456734e-1f) * t + 3.026853254e-1f) * t + 2.998661803e-1f) * t;
+}
+
+/* sin and cos, off by 2e-7 at most for |x| < 1e4; beyond 1e7, where floats are further apart than waves, anything in
+   [-1, 1]. NaN stays NaN. */
+INLINE void vsincos(vec x, vec *sine, vec *cosine) {
+    const vec edge = splat(0.8f);
+    vec half = (vec)(((ivec)x & (int)0x80000000) | (ivec)splat(0.5f));
+    ivec n = __builtin_convertvector(0.636619772f * x + half, ivec);
+    vec q = __builtin_convertvector(n, vec), r = x - 1.57079637f * q;
+    __asm__("" : "+v"(r)); /* or fast mathematics adds up the two parts of pi / 2 */
+    r += 4.37113883e-8f * q;
+    r = -least(-least(r, edge), edge);
+    vec s = r * r;
+    vec a = ((-1.9515295891e-4f * s + 8.3321608736e-3f) * s - 1.6666654611e-1f) * s * r + r;
+    vec b = ((2.4433157118e-5f * s - 1.3887316255e-3f) * s + 4.1666645683e-2f) * s * s - 0.5f * s + 1.0f;
+    ivec odd = -(n & 1);
+    *sine = (vec)(((odd & (ivec)b) | (~odd & (ivec)a)) ^ ((n & 2) << 30));
+    *cosine = (vec)(((odd & (ivec)a) | (~odd & (ivec)b)) ^ (((n + 1) & 2) << 30));
 }
 
 INLINE float total(vec a) {
