@@ -71,9 +71,16 @@ def assert_near(found, expected, tolerance):
 def adjoints(layout, arrays, dtype, native):
     """The outputs, and their adjoints for fixed random ones of the outputs."""
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
-    outputs, back = jax.vjp(lambda *x: conditional(layout, *x, native=native), *arrays[:4], arrays[4])
     rng = np.random.default_rng(1)
-    return outputs, back(tuple(jnp.asarray(rng.normal(size=x.shape), dtype) for x in outputs))
+    sizes = (sum(layout.sizes), sum(layout.columns), ())
+    of_outputs = tuple(jnp.asarray(rng.normal(size=size), dtype) for size in sizes)
+
+    @jax.jit
+    def both(*arrays):
+        outputs, back = jax.vjp(lambda *x: conditional(layout, *x, native=native), *arrays)
+        return outputs, back(of_outputs)
+
+    return both(*arrays)
 
 
 each_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
@@ -87,12 +94,15 @@ def test_it_is_the_definition(layout):
             assert_near(found, expected, 1e-10)
 
 
-@pytest.mark.parametrize("name", ["fewer readings than parameters", "fields of different sizes", "means"])
-def test_derivatives_are_those_of_finite_differences(name):
+@pytest.mark.parametrize(
+    ("name", "order"), [("fewer readings than parameters", 2), ("fields of different sizes", 1), ("means", 1)]
+)
+def test_derivatives_are_those_of_finite_differences(name, order):
     layout = LAYOUTS[name]
     with jax.enable_x64(True):
         arrays = double(problem(layout))
-        check_grads(lambda *x: conditional(layout, *x), arrays, order=2, modes=["fwd", "rev"], rtol=1e-4, atol=1e-4)
+        of_one = jax.jit(lambda *x: conditional(layout, *x))
+        check_grads(of_one, arrays, order=order, modes=["rev"], rtol=1e-4, atol=1e-4)
 
 
 @available
@@ -127,8 +137,13 @@ def test_native_is_accurate_with_small_noise(name, scale, tolerance):
 @pytest.mark.parametrize("native", [False, pytest.param(True, marks=available)])
 def test_residual_is_the_inverse(layout, native):
     features, slopes, targets, v, precision = jax.tree.map(jnp.asarray, problem(layout))
-    a, _, _ = conditional(layout, features, slopes, targets, v, precision, native)
-    assert_near(residual(layout, features, slopes, targets, a, precision, native), v, 1e-4)
+
+    @jax.jit
+    def there_and_back(v):
+        a, _, _ = conditional(layout, features, slopes, targets, v, precision, native)
+        return residual(layout, features, slopes, targets, a, precision, native)
+
+    assert_near(there_and_back(v), v, 1e-4)
 
 
 @available

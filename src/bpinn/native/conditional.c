@@ -30,10 +30,10 @@ typedef int64_t ivec __attribute__((vector_size(8 * LANES)));
 /* --- what is to be computed --- */
 
 typedef struct {
-    int fields, rows, columns;   /* all fields' */
-    int size, padded, vectors;   /* parameters, whole vectors of them */
-    int row_vectors, stride;     /* of a row of S */
-    const int32_t *field;        /* for each: size, blocks, and for each block: columns, first row, width */
+    int fields, rows, columns, wide; /* all fields' columns, and padded to whole vectors */
+    int size, padded, vectors;       /* parameters, and whole vectors of them */
+    int row_vectors, stride;         /* of a row of S */
+    const int32_t *field;            /* for each: size, blocks, and for each block: columns, first row, width */
 } Plan;
 
 static void read_plan(const int32_t *n, Plan *p) {
@@ -45,6 +45,7 @@ static void read_plan(const int32_t *n, Plan *p) {
         n += 2;
         for (int b = 0; b < blocks; b++, n += 3) p->columns += n[0];
     }
+    p->wide = (p->columns + LANES - 1) / LANES * LANES;
     p->vectors = (p->size + LANES - 1) / LANES, p->padded = p->vectors * LANES;
     p->row_vectors = (p->rows + LANES - 1) / LANES, p->stride = p->row_vectors * LANES;
 }
@@ -445,7 +446,7 @@ static void gather(XLA_FFI_CallFrame *frame, const Plan *p, float **features, in
 static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *features, const Tape *tape,
                        double *work) {
     int at = 1 + p->fields;
-    double *slopes = work, *targets = widen(slopes, argument(frame, at), p->columns, p->columns);
+    double *slopes = work, *targets = widen(slopes, argument(frame, at), p->columns, p->wide);
     double *strips = widen(targets, argument(frame, at + 1), p->rows, p->stride);
     fill(p, features, slopes, tape->s);
     transpose_rows(p, tape->s, strips);
@@ -459,7 +460,7 @@ static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *fe
     return fine;
 }
 
-static size_t work_size(const Plan *p) { return p->columns + p->stride + (size_t)p->padded * p->stride; }
+static size_t work_size(const Plan *p) { return p->wide + p->stride + (size_t)p->padded * p->stride; }
 
 /* (plan, features of each field, slopes, targets, v, precision) -> (a, streams, log determinant, tape) */
 XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
@@ -469,7 +470,7 @@ XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
     Tape tape = read_tape(&p, result(frame, 3));
     float *features[p.fields];
     gather(frame, &p, features, 0);
-    double *work = reserve(work_size(&p) + p.columns);
+    double *work = reserve(work_size(&p) + p.wide);
     if (!work) return fail(frame, no_memory);
     int fine = find_factor(frame, &p, features, &tape, work);
     widen(tape.a, argument(frame, 3 + p.fields), p.size, p.padded);
@@ -501,16 +502,16 @@ XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) {
     float *features[p.fields], *adjoints[p.fields];
     gather(frame, &p, features, 0);
     gather(frame, &p, adjoints, 1);
-    size_t wide = (size_t)p.padded * COLS * LANES;
-    double *slopes = reserve(4 * (size_t)p.columns + 2 * p.padded + 2 * p.stride + wide + (size_t)p.size * p.stride);
+    size_t tile = (size_t)p.padded * COLS * LANES, matrix = (size_t)p.padded * p.stride;
+    double *slopes = reserve(4 * (size_t)p.wide + 2 * p.padded + 2 * p.stride + tile + matrix);
     if (!slopes) return fail(frame, no_memory);
-    double *of_streams = widen(slopes, argument(frame, in), p.columns, p.columns);
-    double *targets = widen(of_streams, argument(frame, in + 5), p.columns, p.columns);
+    double *of_streams = widen(slopes, argument(frame, in), p.columns, p.wide);
+    double *targets = widen(of_streams, argument(frame, in + 5), p.columns, p.wide);
     double *v = widen(targets, argument(frame, in + 1), p.rows, p.stride);
     double *q = widen(v, argument(frame, in + 2), p.size, p.padded);
     double *of_targets = widen(q, argument(frame, in + 4), p.size, p.padded);
-    double *z = of_targets + p.stride, *of_s = z + wide, *of_slopes = of_s + (size_t)p.size * p.stride;
-    double *spread = of_slopes + p.columns, of_logdet = *(const float *)argument(frame, in + 6);
+    double *z = of_targets + p.stride, *of_s = z + tile, *of_slopes = of_s + matrix;
+    double *spread = of_slopes + p.wide, of_logdet = *(const float *)argument(frame, in + 6);
 
     const int32_t *at = p.field;
     for (int i = 0, column = 0, row = 0; i < p.fields; i++) {
