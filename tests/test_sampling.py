@@ -453,8 +453,8 @@ def test_the_step_size_is_jittered_and_the_posterior_is_the_same():
 def mended(monkeypatch):
     """Runs that never are enough, and are mended after 200 draws and every 100 more."""
     monkeypatch.setattr("bpinn.convergence.enough", lambda *_: False)
-    corrected = replace(warmup.DEFAULT, correction_every=100, most_divergent=-1.0, fewest_divergent=-1)
-    monkeypatch.setattr(warmup, "DEFAULT", corrected)
+    corrected = replace(warmup.SETTINGS["whitened"], correction_every=100, most_divergent=-1.0, fewest_divergent=-1)
+    monkeypatch.setitem(warmup.SETTINGS, "whitened", corrected)
 
 
 def test_a_run_that_is_mended_can_be_taken_up(mended, tmp_path, blocks_of):
@@ -490,7 +490,8 @@ def test_a_run_that_is_mended_has_the_same_posterior(mended):
 @pytest.fixture
 def hard_to_please(monkeypatch):
     """Every chain but the best is lost, as often as it may be."""
-    monkeypatch.setattr(warmup, "DEFAULT", replace(warmup.DEFAULT, lost_by=0.0, lost_by_parameter=0.0))
+    settings = replace(warmup.SETTINGS["whitened"], lost_by=0.0, lost_by_parameter=0.0)
+    monkeypatch.setitem(warmup.SETTINGS, "whitened", settings)
 
 
 def test_lost_chains_begin_anew(hard_to_please):

@@ -16,7 +16,7 @@ NONE = np.zeros(3, bool)
 
 
 def policy_of(num_warmup=None, num_draws=None, most_draws=2000, finds_length=True, anneals=True, settings=None):
-    s = settings or WarmupSettings()
+    s = settings or warmup.SETTINGS["whitened"]
     steps = s.most_warmup if num_warmup is None else num_warmup
     most = most_draws if num_draws is None else num_draws
     return HamiltonianPolicy(

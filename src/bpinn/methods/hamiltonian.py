@@ -34,7 +34,7 @@ class _State(NamedTuple):
     weight: Array  # of the log likelihood, below one during annealing
     first_weight: Array
     length: Array  # leapfrog steps of a trajectory
-    frame: Any  # what it knows about its coordinates
+    frame: Any = ()  # what it knows about its coordinates
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Hamiltonian(Stage):
 
     name: ClassVar[str] = "draws"
     settings: "Sampler"
-    adaptation: WarmupSettings = warmup.DEFAULT
+    adaptation: WarmupSettings
 
     @property
     def most_restarts(self) -> int:
@@ -271,7 +271,7 @@ class Sampler(Method):
 
     def stages(self) -> tuple[Stage, ...]:
         most = self.most_draws if self.num_draws is None else self.num_draws
-        adaptation = warmup.DEFAULT
+        adaptation = warmup.SETTINGS[self.coordinates]
         steps = adaptation.most_warmup if self.num_warmup is None else self.num_warmup
         draws = Hamiltonian(steps + most, steps, self, adaptation)
         return (first_fit(self.init_steps, "posterior"), draws) if self.init == "map" else (draws,)

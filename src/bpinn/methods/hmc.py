@@ -78,7 +78,7 @@ class HMC(Sampler):
 
     @property
     def first_length(self) -> int:
-        return warmup.DEFAULT.first_length if self.num_leapfrog is None else self.num_leapfrog
+        return warmup.SETTINGS[self.coordinates].first_length if self.num_leapfrog is None else self.num_leapfrog
 
     def move(
         self, key: Array, state: hmc.HMCState, log_density: Any, step_size: Array, mass: Array, length: Array

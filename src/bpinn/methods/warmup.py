@@ -31,8 +31,8 @@ class WarmupSettings:
     # The trajectory length
     pilots: int = 3  # pilot runs at the end of tuning; each sets the length
     fewest_in_pilot: int = 20
-    first_length: int = 12
-    shortest: int = 6
+    first_length: int = 200
+    shortest: int = 25
     longest: int = 16000
     most_grown: float = 4.0  # largest factor by which the length changes at once
     most_shrunk: float = 0.5  # and the smallest
@@ -56,7 +56,8 @@ class WarmupSettings:
     corrected_cost: float = 1.25  # gradients per draw relative to the first draws: more than jitter can cause
 
 
-DEFAULT = WarmupSettings()
+# By coordinates: in whitened ones steps are many times longer, and trajectories shorter.
+SETTINGS = {"plain": WarmupSettings(), "whitened": WarmupSettings(first_length=12, shortest=6)}
 
 
 class Adjustment(NamedTuple):
