@@ -124,6 +124,8 @@ class WhitenedMoves(Moves):
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
         scale = prior_units(model)[1][model.parameters.num_weights :]
         first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        if _freezes(model):
+            first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
@@ -142,15 +144,28 @@ class WhitenedMoves(Moves):
         renew = annealing | jnp.any(age == jnp.asarray(self.renewals))
         streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
         size = len(frame.precision)
-        unscaled = Coordinates(model, data, Reference(streams, *[jnp.eye(size, dtype=solved.z.dtype)] * 2))
+        one = jnp.eye(size, dtype=solved.z.dtype)
+        plain = Reference(streams, one, one)
+        if _freezes(model):
+            plain = plain._replace(
+                frozen=jax.lax.cond(
+                    renew,
+                    lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
+                    lambda: frame.reference.frozen,
+                )
+            )
+        unscaled = Coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
+        if _freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
+            kept = jnp.append(state.position[: model.parameters.num_weights], w[model.parameters.num_weights :])
+            w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
         factor, inverse = _triangular_root(
             frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
         )
-        frame = frame._replace(reference=Reference(streams, factor, inverse))
+        frame = frame._replace(reference=Reference(streams, factor, inverse, plain.frozen))
         if size:
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
@@ -219,6 +234,11 @@ class WhitenedMoves(Moves):
         hidden = np.ones(model.dim)
         hidden[_white(model)] = 0.0
         return jnp.asarray(hidden, dtype=float)
+
+
+def _freezes(model: Model) -> bool:
+    """Whether the map is computed once for each reference: where fields have linear parameters only."""
+    return model.is_linear and bool(model.linear_fields)
 
 
 def _white(model: Model) -> np.ndarray:
