@@ -252,6 +252,8 @@ def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
     """
     size = len(precision)
+    if not size:  # a problem without scalars
+        return precision, precision
     symmetric = 0.5 * (precision + precision.T)
     number = jnp.arange(size)
 
