@@ -34,8 +34,8 @@ class Reference(NamedTuple):
     """
 
     streams: RawStreams
-    scalars: Array
-    inverse: Array
+    scalars: Array | None  # None if there are none: XLA loses the type of native calls beside empty arrays
+    inverse: Array | None
     frozen: Gaussian | None = None
 
 
@@ -96,7 +96,9 @@ class Coordinates:
     def solve(self, w: Array, weight: Array | float = 1.0) -> Solved:
         """`to_plain`, with the streams of the fields at the sensors, which are found on the way."""
         z, v = self._parted(w, to_plain=True)
-        log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars))).astype(w.dtype)
+        log_determinant = jnp.zeros((), w.dtype)
+        if self.reference.scalars is not None:
+            log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars)))
         theta, scalars = self.model.parameters.split(z)
         evaluation, native = self.model.sensors, self.model.native
         streams = self._fixed(theta, scalars)
@@ -155,20 +157,29 @@ class Coordinates:
 
     def _parted(self, vector: Array, to_plain: bool) -> tuple[Array, Array]:
         """The vector with zeros for its linear parameters and with scalars in the other coordinates; what was there."""
-        pieces = jax.lax.split(vector, self._sizes)
-        linear = pieces[1:-1:2]
-        kept = [jnp.zeros_like(piece) if i % 2 else piece for i, piece in enumerate(pieces[:-1])]
-        scalars = pieces[-1]
-        if len(scalars):
-            scalars = (self.reference.scalars if to_plain else self.reference.inverse) @ scalars
-        return jnp.concatenate([*kept, scalars]), jnp.concatenate(linear) if linear else jnp.zeros(0, vector.dtype)
+        pieces = self._pieces(vector)
+        linear = [piece for kind, piece in pieces if kind == "linear"]
+        factor = self.reference.scalars if to_plain else self.reference.inverse
+        kept = []
+        for kind, piece in pieces:
+            if kind == "linear":
+                kept.append(jnp.zeros_like(piece))
+            else:
+                kept.append(factor @ piece if kind == "scalars" and factor is not None else piece)
+        return jnp.concatenate(kept), jnp.concatenate(linear) if linear else jnp.zeros(0, vector.dtype)
 
     def _with(self, vector: Array, a: Array) -> Array:
         """The vector with these linear parameters."""
-        pieces = jax.lax.split(vector, self._sizes)
-        pieces = list(pieces)
-        pieces[1:-1:2] = jax.lax.split(a, [len(piece) for piece in pieces[1:-1:2]])
-        return jnp.concatenate(pieces)
+        pieces = self._pieces(vector)
+        parts = iter(jax.lax.split(a, [len(piece) for kind, piece in pieces if kind == "linear"]))
+        return jnp.concatenate([next(parts) if kind == "linear" else piece for kind, piece in pieces])
+
+    def _pieces(self, vector: Array) -> list[tuple[str, Array]]:
+        """A vector cut into hidden weights, linear parameters and scalars; none of the pieces is empty."""
+        kinds = ["linear" if i % 2 else "hidden" for i in range(len(self._sizes) - 1)] + ["scalars"]
+        sizes = [(kind, size) for kind, size in zip(kinds, self._sizes, strict=True) if size]
+        found = jax.lax.split(vector, [size for _, size in sizes])
+        return [(kind, piece) for (kind, _), piece in zip(sizes, found, strict=True)]
 
     # --- the linearised readings ---
 
@@ -291,5 +302,11 @@ def found_reference(model: Model, data: Any, key: Array) -> Reference:
 def reference_at(model: Model, data: Any, z: Array) -> Reference:
     """The streams of a plain vector at the sensors, with scalars as they are."""
     streams = model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native)
-    scalars = jnp.eye(model.dim - model.parameters.num_weights, dtype=z.dtype)
-    return Reference(streams, scalars, scalars)
+    one = unit_scalars(model)
+    return Reference(streams, one, one)
+
+
+def unit_scalars(model: Model) -> Array | None:
+    """The matrix of scalars that leaves them as they are."""
+    size = model.dim - model.parameters.num_weights
+    return jnp.eye(size, dtype=float) if size else None

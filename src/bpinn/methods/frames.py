@@ -16,7 +16,7 @@ import numpy as np
 from blackjax.mcmc.hmc import HMCState
 from jax import Array
 
-from bpinn.coordinates import Coordinates, RawStreams, Reference
+from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
 from bpinn.methods.start import Start, prior_units
 from bpinn.posterior import Model
 
@@ -101,7 +101,7 @@ class Frame(NamedTuple):
     reference: Reference
     mean: RawStreams
     age: Array
-    precision: Array
+    precision: Array | None
     direction: Array
     curvature: Array
 
@@ -123,13 +123,16 @@ class WhitenedMoves(Moves):
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
         scale = prior_units(model)[1][model.parameters.num_weights :]
-        first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        precision = jnp.diag(scale**-2.0) if len(scale) else None
+        first = Reference(streams, None, None)
+        if len(scale):
+            first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
         if _freezes(model):
             first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
-        frame = Frame(first, streams, jnp.int32(0), jnp.diag(scale**-2.0), direction, one)
+        frame = Frame(first, streams, jnp.int32(0), precision, direction, one)
         coordinates = Coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
         return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
@@ -143,30 +146,28 @@ class WhitenedMoves(Moves):
         mean = jax.tree.map(lambda new, old: old + share * (new - old), solved.streams, frame.mean)
         renew = annealing | jnp.any(age == jnp.asarray(self.renewals))
         streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
-        size = len(frame.precision)
-        one = jnp.eye(size, dtype=solved.z.dtype)
+        one = unit_scalars(model)
         plain = Reference(streams, one, one)
         if _freezes(model):
-            plain = plain._replace(
-                frozen=jax.lax.cond(
-                    renew,
-                    lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
-                    lambda: frame.reference.frozen,
-                )
+            frozen = jax.lax.cond(
+                renew,
+                lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
+                lambda: frame.reference.frozen,
             )
+            plain = plain._replace(frozen=frozen)
         unscaled = Coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
         if _freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
-            kept = jnp.append(state.position[: model.parameters.num_weights], w[model.parameters.num_weights :])
+            kept = w.at[model.linear].set(state.position[model.linear])
             w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
-        factor, inverse = _triangular_root(
-            frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
-        )
-        frame = frame._replace(reference=Reference(streams, factor, inverse, plain.frozen))
-        if size:
+        frame = frame._replace(reference=plain)
+        if frame.precision is not None:
+            least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
+            factor, inverse = _triangular_root(frame.precision, least)
+            frame = frame._replace(reference=plain._replace(scalars=factor, inverse=inverse))
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
             w, gradient = jnp.append(hidden, inverse @ scalars), jnp.append(slope, factor.T @ slopes)
@@ -180,12 +181,12 @@ class WhitenedMoves(Moves):
 
         One scalar after another is probed, and the direction of the hidden weights is turned by a power iteration.
         """
-        weights, size = model.parameters.num_weights, len(frame.precision)
+        weights = model.parameters.num_weights
         unit = self.units(model)
         push = unit * frame.direction * self.probe / jnp.sqrt(frame.curvature)
         probes = [w, w + push, w - push]
-        which = jnp.mod(phase.step, max(size, 1))
-        if size:
+        if frame.precision is not None:
+            which = jnp.mod(phase.step, len(frame.precision))
             least = prior_units(model)[1][weights:] ** -2.0
             reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which], least[which]))
             aside = jnp.zeros_like(w).at[weights + which].set(reach)
@@ -201,7 +202,7 @@ class WhitenedMoves(Moves):
         log_curvature = jnp.log(jnp.where(usable, jnp.maximum(found, 1.0), frame.curvature))
         curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
         frame = frame._replace(direction=direction, curvature=curvature)
-        if size:
+        if frame.precision is not None:
             column = (gradients[4] - gradients[3])[weights:] / (2 * reach)
             column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
             column = column.at[which].set(jnp.maximum(jnp.abs(column[which]), least[which]))
@@ -252,8 +253,6 @@ def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
     """
     size = len(precision)
-    if not size:  # a problem without scalars
-        return precision, precision
     symmetric = 0.5 * (precision + precision.T)
     number = jnp.arange(size)
 
