@@ -119,6 +119,7 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
+    rounds: int = 12  # measurements of each curvature for a frame around one vector
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
@@ -131,6 +132,17 @@ class WhitenedMoves(Moves):
         coordinates = Coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
         return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
+
+    def frame_at(self, model: Model, data: Any, z: Array) -> Frame:
+        """The frame around one plain vector, with curvatures measured there."""
+        full = jnp.ones((), z.dtype)
+        rounds = self.rounds * max(model.dim - model.parameters.num_weights, 1)
+
+        def again(i: Array, carry: tuple[Frame, HMCState]) -> tuple[Frame, HMCState]:
+            return self.renewed(model, data, *carry, Phase(full, full, i, rounds))
+
+        first = self.begin(model, data, Start(z, full, jnp.zeros_like(z)), full)
+        return jax.lax.fori_loop(0, rounds, again, first)[0]
 
     def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
         """The output layer is solved at the new weight, the reference follows, and curvatures are measured."""
@@ -205,23 +217,23 @@ class WhitenedMoves(Moves):
     def units(self, model: Model) -> Array:
         """The prior's scale for what is not whitened."""
         unit = np.array(model.parameters.prior_location_scale[1])
-        unit[_white(model)] = 1.0
+        unit[white(model)] = 1.0
         return jnp.asarray(unit, dtype=float)
 
     def quickening(self, model: Model, frame: Any) -> Array | float:
         faster = jnp.maximum(self.share * jnp.sqrt(frame.curvature), 1.0)
-        white = np.zeros(model.dim, bool)
-        white[_white(model)] = True
-        return jnp.where(white, faster, 1.0)
+        fast = np.zeros(model.dim, bool)
+        fast[white(model)] = True
+        return jnp.where(fast, faster, 1.0)
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""
         hidden = np.ones(model.dim)
-        hidden[_white(model)] = 0.0
+        hidden[white(model)] = 0.0
         return jnp.asarray(hidden, dtype=float)
 
 
-def _white(model: Model) -> np.ndarray:
+def white(model: Model) -> np.ndarray:
     """The components that have unit curvature in whitened coordinates: linear parameters and scalars."""
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 
@@ -232,6 +244,8 @@ def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
     """
     size = len(precision)
+    if not size:  # no unknowns: JAX cannot index what is empty
+        return precision, precision
     symmetric = 0.5 * (precision + precision.T)
     number = jnp.arange(size)
 
