@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.conditional import Layout, conditional, residual
+from bpinn.conditional import Gaussian, Layout, conditional, gaussian, residual
 from bpinn.evaluation import Evaluation
 from bpinn.fields.base import Field, Streams
 from bpinn.posterior import Model
@@ -29,12 +29,14 @@ class Reference(NamedTuple):
     """What the map is built around: the streams of the fields at the sensors, and a scale of the scalars.
 
     Unknowns, noise levels and inferred scales on the real line are ``scalars @ w``, with an upper triangular matrix;
-    ``inverse`` is its inverse.
+    ``inverse`` is its inverse. If there is a ``frozen`` map it replaces the one that depends on all other parameters:
+    it is cheaper, and as good where the other parameters are a few unknowns.
     """
 
     streams: RawStreams
     scalars: Array
     inverse: Array
+    frozen: Gaussian | None = None
 
 
 class Solved(NamedTuple):
@@ -98,7 +100,12 @@ class Coordinates:
         theta, scalars = self.model.parameters.split(z)
         evaluation, native = self.model.sensors, self.model.native
         streams = self._fixed(theta, scalars)
-        if self.fields:
+        frozen = self.reference.frozen
+        if frozen is not None:
+            log_determinant = log_determinant + jnp.sum(jnp.log(jnp.diag(frozen.root)))
+            z = self._with(z, frozen.mean + frozen.root @ v)
+            streams = evaluation.raw(self.model.parameters.split(z)[0], scalars, self.data["sensors"], native)
+        elif self.fields:
             layout, features, slopes, targets, offsets = self._system(theta, scalars, weight, streams)
             precision = jnp.asarray(self.precision, w.dtype)
             a, flat, own = conditional(layout, features, slopes, targets, v, precision, native)
@@ -119,11 +126,20 @@ class Coordinates:
         w, a = self._parted(z, to_plain=False)
         if not self.fields:
             return w
+        if self.reference.frozen is not None:
+            return self._with(w, self.reference.frozen.inverse @ (a - self.reference.frozen.mean))
         blank = self._with(z, jnp.zeros_like(a))  # neither factor nor centre may depend on the linear parameters
         theta, scalars = self.model.parameters.split(blank)
         layout, features, slopes, targets, _ = self._system(theta, scalars, weight, self._fixed(theta, scalars))
         precision = jnp.asarray(self.precision, z.dtype)
         return self._with(w, residual(layout, features, slopes, targets, a, precision, self.model.native))
+
+    def frozen(self, z: Array, weight: Array | float = 1.0) -> Gaussian:
+        """The map given the other parameters in ``z``, which is exact for any others too if it is kept fixed."""
+        blank = self._with(z, jnp.zeros(len(self.where), z.dtype))
+        theta, scalars = self.model.parameters.split(blank)
+        layout, features, slopes, targets, _ = self._system(theta, scalars, weight, self._fixed(theta, scalars))
+        return gaussian(layout, features, slopes, targets, jnp.asarray(self.precision, z.dtype), self.model.native)
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""

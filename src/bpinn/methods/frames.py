@@ -119,12 +119,15 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
+    freeze: bool = True  # whether fields that are linear altogether have a map that does not follow the scalars
     rounds: int = 12  # measurements of each curvature for a frame around one vector
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
         scale = prior_units(model)[1][model.parameters.num_weights :]
         first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        if self._freezes(model):
+            first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
@@ -154,15 +157,28 @@ class WhitenedMoves(Moves):
         renew = annealing | jnp.any(age == jnp.asarray(self.renewals))
         streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
         size = len(frame.precision)
-        unscaled = Coordinates(model, data, Reference(streams, *[jnp.eye(size, dtype=solved.z.dtype)] * 2))
+        one = jnp.eye(size, dtype=solved.z.dtype)
+        plain = Reference(streams, one, one)
+        if self._freezes(model):
+            plain = plain._replace(
+                frozen=jax.lax.cond(
+                    renew,
+                    lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
+                    lambda: frame.reference.frozen,
+                )
+            )
+        unscaled = Coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
+        if self._freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
+            kept = jnp.append(state.position[: model.parameters.num_weights], w[model.parameters.num_weights :])
+            w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
         factor, inverse = _triangular_root(
             frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
         )
-        frame = frame._replace(reference=Reference(streams, factor, inverse))
+        frame = frame._replace(reference=Reference(streams, factor, inverse, plain.frozen))
         if size:
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
@@ -226,6 +242,10 @@ class WhitenedMoves(Moves):
         fast[white(model)] = True
         return jnp.where(fast, faster, 1.0)
 
+    def _freezes(self, model: Model) -> bool:
+        """Whether the map is computed once for each reference: where fields have linear parameters only."""
+        return self.freeze and model.is_linear and bool(model.linear_fields)
+
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""
         hidden = np.ones(model.dim)
@@ -244,7 +264,7 @@ def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
     """
     size = len(precision)
-    if not size:  # no unknowns: JAX cannot index what is empty
+    if not size:  # a problem without scalars
         return precision, precision
     symmetric = 0.5 * (precision + precision.T)
     number = jnp.arange(size)

@@ -18,6 +18,8 @@ from bpinn.methods.start import prior_units
 from bpinn.posterior import Model
 
 FIRST_SD = 0.03  # in prior sds; under wider Gaussians the gradient of the likelihood is mostly noise
+# A frozen map is cheaper, but would leave it to the approximation how coefficients depend on unknowns.
+MOVES = WhitenedMoves(freeze=False)
 
 
 class Space(ABC):
@@ -85,7 +87,7 @@ class Whitened(Space):
     def around(cls, model: Model, data: Any, start: Array) -> Self:
         centre, scale = prior_units(model)
         z = centre + scale * start
-        reference = WhitenedMoves().frame_at(model, data, z).reference
+        reference = MOVES.frame_at(model, data, z).reference
         w = Coordinates(model, data, reference).to_white(z)
         return cls(model, data, Anchor(reference, w.at[model.linear].set(0.0)))
 
@@ -96,7 +98,7 @@ class Whitened(Space):
 
     def _white(self, v: Array) -> tuple[Coordinates, Array, Array]:
         """The whitened coordinates, the vector in them, and the log determinant of its derivative by ``v``."""
-        unit = WhitenedMoves().units(self.model)
+        unit = MOVES.units(self.model)
         coordinates = Coordinates(self.model, self.data, self.anchor.reference)
         return coordinates, self.anchor.centre + unit * v, jnp.sum(jnp.log(unit))
 
