@@ -145,13 +145,14 @@ class Coordinates:
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""
-        z, log_determinant, streams = self.solve(w, weight)
-        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams) + log_determinant
+        solved = self.solve(w, weight)
+        return self.log_density_of(solved, weight) + solved.log_determinant
 
-    def _log_likelihood(self, z: Array, streams: RawStreams) -> Array:
-        scalars = self.model.parameters.split(z)[1]
-        predicted = self.model.sensors.of_streams(streams, scalars, self.data["sensors"])
-        return self.model.log_likelihood_of(predicted, scalars, self.data)
+    def log_density_of(self, solved: Solved, weight: Array | float = 1.0) -> Array:
+        """Log density of the posterior in plain coordinates, from the streams of the fields."""
+        scalars = self.model.parameters.split(solved.z)[1]
+        predicted = self.model.sensors.of_streams(solved.streams, scalars, self.data["sensors"])
+        return self.model.log_prior(solved.z) + weight * self.model.log_likelihood_of(predicted, scalars, self.data)
 
     # --- the parts of a vector ---
 

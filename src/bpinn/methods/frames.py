@@ -119,6 +119,8 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
+    freeze: bool = True  # whether fields that are linear altogether have a map that does not follow the scalars
+    rounds: int = 12  # measurements of each curvature for a frame around one vector
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
@@ -127,7 +129,7 @@ class WhitenedMoves(Moves):
         first = Reference(streams, None, None)
         if len(scale):
             first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
-        if _freezes(model):
+        if self._freezes(model):
             first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
@@ -136,6 +138,17 @@ class WhitenedMoves(Moves):
         coordinates = Coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
         return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
+
+    def frame_at(self, model: Model, data: Any, z: Array) -> Frame:
+        """The frame around one plain vector, with curvatures measured there."""
+        full = jnp.ones((), z.dtype)
+        rounds = self.rounds * max(model.dim - model.parameters.num_weights, 1)
+
+        def again(i: Array, carry: tuple[Frame, HMCState]) -> tuple[Frame, HMCState]:
+            return self.renewed(model, data, *carry, Phase(full, full, i, rounds))
+
+        first = self.begin(model, data, Start(z, full, jnp.zeros_like(z)), full)
+        return jax.lax.fori_loop(0, rounds, again, first)[0]
 
     def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
         """The output layer is solved at the new weight, the reference follows, and curvatures are measured."""
@@ -148,7 +161,7 @@ class WhitenedMoves(Moves):
         streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
         one = unit_scalars(model)
         plain = Reference(streams, one, one)
-        if _freezes(model):
+        if self._freezes(model):
             frozen = jax.lax.cond(
                 renew,
                 lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
@@ -157,7 +170,7 @@ class WhitenedMoves(Moves):
             plain = plain._replace(frozen=frozen)
         unscaled = Coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
-        if _freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
+        if self._freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
             kept = w.at[model.linear].set(state.position[model.linear])
             w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
@@ -221,28 +234,27 @@ class WhitenedMoves(Moves):
     def units(self, model: Model) -> Array:
         """The prior's scale for what is not whitened."""
         unit = np.array(model.parameters.prior_location_scale[1])
-        unit[_white(model)] = 1.0
+        unit[white(model)] = 1.0
         return jnp.asarray(unit, dtype=float)
 
     def quickening(self, model: Model, frame: Any) -> Array | float:
         faster = jnp.maximum(self.share * jnp.sqrt(frame.curvature), 1.0)
-        white = np.zeros(model.dim, bool)
-        white[_white(model)] = True
-        return jnp.where(white, faster, 1.0)
+        fast = np.zeros(model.dim, bool)
+        fast[white(model)] = True
+        return jnp.where(fast, faster, 1.0)
+
+    def _freezes(self, model: Model) -> bool:
+        """Whether the map is computed once for each reference: where fields have linear parameters only."""
+        return self.freeze and model.is_linear and bool(model.linear_fields)
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""
         hidden = np.ones(model.dim)
-        hidden[_white(model)] = 0.0
+        hidden[white(model)] = 0.0
         return jnp.asarray(hidden, dtype=float)
 
 
-def _freezes(model: Model) -> bool:
-    """Whether the map is computed once for each reference: where fields have linear parameters only."""
-    return model.is_linear and bool(model.linear_fields)
-
-
-def _white(model: Model) -> np.ndarray:
+def white(model: Model) -> np.ndarray:
     """The components that have unit curvature in whitened coordinates: linear parameters and scalars."""
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 

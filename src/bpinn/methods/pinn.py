@@ -45,7 +45,7 @@ class Polish(Stage):
         optimiser = optax.lbfgs()
 
         def loss(params: Array) -> Array:
-            return self.settings.cost(model, data, params, key)
+            return self.settings.cost(model, data, params, (), key)
 
         value, gradient = optax.value_and_grad_from_state(loss)(state.params, state=state.optimiser)
         move, moved = optimiser.update(
@@ -120,7 +120,7 @@ class PINN(Network):
         return (fit, Polish(self.polish, self.polish, self), sample) if self.polish else (fit, sample)
 
     def draw(
-        self, model: Model, params: Array, memory: Any, key: Array, number: Array
+        self, model: Model, data: Any, params: Array, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         return self.masked(model, params, key), {}
 

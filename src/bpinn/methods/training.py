@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
 
 class State(NamedTuple):
-    """``memory`` is what the method keeps from its last steps."""
+    """``memory`` is what the method keeps besides its parameters, such as those of its last steps."""
 
     params: Any
     optimiser: Any
@@ -68,10 +68,9 @@ class Fit(Stage):
         return self.settings.every
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> State:
-        params = self.settings.begin(model, data, key, previous)
+        params, memory = self.settings.begin(model, data, key, previous)
         zero = jnp.zeros((), float)
         trace = Trace(zero, zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
-        memory = self.settings.memory(model, params)
         return State(params, self.settings.optimiser().init(params), memory, trace, jnp.int32(0))
 
     def step(self, model: Model, data: Any, state: State, key: Array, step: Array) -> tuple[State, Record]:
@@ -83,7 +82,7 @@ class Fit(Stage):
         def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, total, used = carry
             loss, gradient = jax.value_and_grad(s.cost, argnums=2)(
-                model, data, state.params, jax.random.fold_in(key, i)
+                model, data, state.params, state.memory, jax.random.fold_in(key, i)
             )
             usable = jnp.isfinite(loss) & jnp.all(
                 jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)])
@@ -165,7 +164,7 @@ class Sample(Stage):
 
     def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
         params, memory = state
-        z, stats = self.settings.draw(model, params, memory, key, step)
+        z, stats = self.settings.draw(model, data, params, memory, key, step)
         stats |= {"log_density": model.log_density(z, data)}
         return state, Record(z, model.functionals(z, data), stats)
 
@@ -192,21 +191,24 @@ class Trained(Method):
     chains: int = 1
 
     @abstractmethod
-    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        """The initial parameters; ``previous`` is the result of a preceding fit."""
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Any, Any]:
+        """The initial parameters, and the memory: what is stored with them but not trained.
+
+        ``previous`` is the result of a preceding fit.
+        """
 
     @abstractmethod
-    def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
+    def cost(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> Array:
         """The loss to minimise, estimated with the randomness of ``key``."""
 
     @abstractmethod
-    def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
+    def draw(
+        self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
         """One draw of ``z``, and the statistics to record with it."""
 
-    def memory(self, model: Model, params: Any) -> Any:
-        return ()
-
     def remember(self, model: Model, params: Any, memory: Any) -> Any:
+        """The memory after a step."""
         return memory
 
     def optimiser(self) -> optax.GradientTransformation:
