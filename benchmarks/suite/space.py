@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from numpy.polynomial import chebyshev
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, readings, scattered
+from benchmarks.suite.case import Case, Function, exactly, readings, scattered, wide
 
 SQUARE = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
 
@@ -63,7 +63,7 @@ def darcy_flow(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={"u": bp.MLP(hidden=(30, 30)), "k": bp.MLP(hidden=(20, 20), positive=True)},
+        fields={"u": wide(), "k": bp.MLP(hidden=(20, 20), positive=True)},
         sensors={
             "darcy": exactly(darcy, scattered(SQUARE, 200), 0.02),
             "sides": readings("u", u, rim(5), 0.02, rng),
@@ -95,7 +95,7 @@ def helmholtz(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={"u": bp.MLP(hidden=(50, 50))},
+        fields={"u": wide()},
         unknowns={"k": dist.LogNormal(0.7, 0.5)},
         sensors={
             "standing": exactly(standing, scattered(SQUARE, 200), 0.05),
@@ -144,7 +144,7 @@ def kovasznay(seed: int = 0) -> Case:
     inside, probes = scattered(SQUARE, 150), scattered(SQUARE, 40)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={name: bp.MLP(hidden=(30, 30)) for name in "uvp"},
+        fields={name: wide(80) for name in "uvp"},
         unknowns={"viscosity": dist.LogNormal(-1.5, 1.0)},
         sensors={
             "along_x": exactly(along_x, inside, 0.04),
@@ -179,7 +179,7 @@ def poisson_4d(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=domain,
-        fields={"u": bp.MLP(hidden=(30, 30))},
+        fields={"u": wide()},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
             "poisson": exactly(poisson, scattered(domain, 300), 0.01),

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, precise, readings, scattered
+from benchmarks.suite.case import Case, Function, exactly, precise, readings, scattered, wide
 
 Domain = dict[str, tuple[float, float]]
 
@@ -47,7 +47,7 @@ def advection_diffusion(seed: int = 0) -> Case:
 
     problem = bp.Problem(
         domain=domain,
-        fields={"u": bp.MLP(hidden=(30, 30), scale_inputs=True)},
+        fields={"u": wide(scale_inputs=True)},
         unknowns={"speed": dist.Normal(0.0, 1.0), "diffusivity": dist.LogNormal(-2.0, 1.0)},
         sensors={"transport": exactly(transport, scattered(domain, 200), 0.01)} | read(u, domain, 0.02, seed),
     )
@@ -73,7 +73,7 @@ def wave(seed: int = 0) -> Case:
     rest = {"x": np.linspace(-1, 1, 12), "t": np.zeros(12)}
     problem = bp.Problem(
         domain=domain,
-        fields={"u": bp.MLP(hidden=(30, 30), scale_inputs=True)},
+        fields={"u": wide(scale_inputs=True)},
         unknowns={"speed": dist.LogNormal(0.6, 0.5)},
         sensors={
             "vibration": exactly(vibration, scattered(domain, 200), 0.05),
@@ -122,7 +122,7 @@ def fisher_kpp(seed: int = 0) -> Case:
     u = population(**unknowns)
     problem = bp.Problem(
         domain=domain,
-        fields={"u": bp.MLP(hidden=(30, 30), scale_inputs=True)},
+        fields={"u": wide(scale_inputs=True)},
         unknowns={"D": dist.LogNormal(-1.5, 1.0), "r": dist.LogNormal(0.0, 0.7)},
         sensors={"growth": exactly(growth, scattered(domain, 200), 0.004)} | read(u, domain, 0.02, seed),
     )
@@ -162,7 +162,7 @@ def heat_source(seed: int = 0, tolerance: float = 0.01) -> Case:
     problem = bp.Problem(
         domain=domain,
         fields={
-            "u": bp.MLP(hidden=(30, 30), scale_inputs=True),
+            "u": wide(scale_inputs=True),
             "s": bp.MLP(hidden=(20, 20), inputs=("x",), scale_inputs=True),
         },
         sensors={"conduction": exactly(conduction, scattered(domain, 200), tolerance)} | read(u, domain, 0.03, seed),
