@@ -13,7 +13,7 @@ ORDER = [
     "evaluation", "parameters", "quantity_at", "monitor", "posterior", "conditional", "coordinates", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "diagnostics", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
-    "methods.warmup", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.gaussian",
+    "methods.warmup", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.last_layer", "methods.gaussian",
     "methods.approximation", "methods.vi", "methods.potential", "methods.flow", "methods",
     "run_folder.files", "run_folder.chains", "engine.records", "engine.interrupts", "engine.advance",
     "engine.scheduler", "engine.store", "engine.gather", "engine.stage_run", "engine", "progress",

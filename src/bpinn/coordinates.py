@@ -127,8 +127,12 @@ class Coordinates:
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""
+        return self.log_density_and_streams(w, weight)[0]
+
+    def log_density_and_streams(self, w: Array, weight: Array | float = 1.0) -> tuple[Array, RawStreams]:
+        """`log_density`, with the streams of the fields at the sensors, which are found on the way."""
         z, log_determinant, streams = self.solve(w, weight)
-        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams) + log_determinant
+        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams) + log_determinant, streams
 
     def _log_likelihood(self, z: Array, streams: RawStreams) -> Array:
         scalars = self.model.parameters.split(z)[1]

@@ -101,7 +101,9 @@ class Approximation(Trained):
 
         return jnp.mean(jax.vmap(one)(eps))
 
-    def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
+    def draw(
+        self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
         centre, scale = prior_units(model)
         eps = jax.random.normal(key, (self.noise_size(model.dim),), float)
         v, log_q, stats = self.exact(self.ready(params), eps)

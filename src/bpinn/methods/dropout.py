@@ -86,7 +86,7 @@ class Dropout(Network):
         z = super().masked(model, params, key)
         return mask(model, key, self.rate) * z if self.rate > 0 else z
 
-    def memory(self, model: Model, params: Array) -> tuple[Array, Array]:
+    def memory(self, model: Model, data: Any, params: Array) -> tuple[Array, Array]:
         """The unknowns of the last steps, as a ring buffer, and the number of steps done."""
         scalars = model.dim - model.parameters.num_weights
         return jnp.zeros((min(self.last, self.num_steps), scalars), float), jnp.int32(0)
@@ -97,7 +97,7 @@ class Dropout(Network):
         return ring.at[done % ring.shape[0]].set(unknowns), done + 1
 
     def draw(
-        self, model: Model, params: Array, memory: Any, key: Array, number: Array
+        self, model: Model, data: Any, params: Array, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         ring, done = memory
         size = ring.shape[0]

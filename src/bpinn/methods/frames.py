@@ -147,7 +147,7 @@ class WhitenedMoves(Moves):
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
-        factor, inverse = _triangular_root(
+        factor, inverse = triangular_root(
             frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
         )
         frame = frame._replace(reference=Reference(streams, factor, inverse))
@@ -226,7 +226,7 @@ def _white(model: Model) -> np.ndarray:
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 
 
-def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
+def triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     """An upper triangular F with F F' = P^-1 and its inverse, for a symmetric P that may not be positive.
 
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.

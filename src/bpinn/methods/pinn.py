@@ -120,7 +120,7 @@ class PINN(Network):
         return (fit, Polish(self.polish, self.polish, self), sample) if self.polish else (fit, sample)
 
     def draw(
-        self, model: Model, params: Array, memory: Any, key: Array, number: Array
+        self, model: Model, data: Any, params: Array, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         return self.masked(model, params, key), {}
 

@@ -71,7 +71,7 @@ class Fit(Stage):
         params = self.settings.begin(model, data, key, previous)
         zero = jnp.zeros((), float)
         trace = Trace(zero, zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
-        memory = self.settings.memory(model, params)
+        memory = self.settings.memory(model, data, params)
         return State(params, self.settings.optimiser().init(params), memory, trace, jnp.int32(0))
 
     def step(self, model: Model, data: Any, state: State, key: Array, step: Array) -> tuple[State, Record]:
@@ -82,19 +82,19 @@ class Fit(Stage):
 
         def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, total, used = carry
-            loss, gradient = jax.value_and_grad(s.cost, argnums=2)(
-                model, data, state.params, jax.random.fold_in(key, i)
+            (loss, memory), gradient = jax.value_and_grad(s.learn, argnums=2, has_aux=True)(
+                model, data, state.params, state.memory, jax.random.fold_in(key, i)
             )
             usable = jnp.isfinite(loss) & jnp.all(
                 jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)])
             )
             moves, moved = optimiser.update(gradient, state.optimiser, state.params)
-            params, moved = jax.tree.map(
-                lambda new, old: jnp.where(usable, new, old),
-                (optax.apply_updates(state.params, moves), moved),
-                (state.params, state.optimiser),
+            params, moved, memory = jax.tree.map(
+                lambda new, old: new if new is old else jnp.where(usable, new, old),
+                (optax.apply_updates(state.params, moves), moved, memory),
+                (state.params, state.optimiser, state.memory),
             )
-            memory = s.remember(model, params, state.memory)
+            memory = s.remember(model, params, memory)
             trace = state.trace if s.patience is None else _watch(state.trace, loss, s.patience)
             return (
                 State(params, moved, memory, trace, state.steps + 1),
@@ -161,11 +161,11 @@ class Sample(Stage):
     settings: "Trained"
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        return previous
+        return self.settings.prepared(model, data, key, previous)
 
     def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
         params, memory = state
-        z, stats = self.settings.draw(model, params, memory, key, step)
+        z, stats = self.settings.draw(model, data, params, memory, key, step)
         stats |= {"log_density": model.log_density(z, data)}
         return state, Record(z, model.functionals(z, data), stats)
 
@@ -200,11 +200,22 @@ class Trained(Method):
         """The loss to minimise, estimated with the randomness of ``key``."""
 
     @abstractmethod
-    def draw(self, model: Model, params: Any, memory: Any, key: Array, number: Array) -> tuple[Array, dict[str, Array]]:
+    def draw(
+        self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
         """One draw of ``z``, and the statistics to record with it."""
 
-    def memory(self, model: Model, params: Any) -> Any:
+    def memory(self, model: Model, data: Any, params: Any) -> Any:
+        """What the method keeps from its steps, before the first one."""
         return ()
+
+    def learn(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> tuple[Array, Any]:
+        """The loss to minimise, which may depend on the memory, and the memory after it was computed."""
+        return self.cost(model, data, params, key), memory
+
+    def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        """Parameters and memory to draw from: those that the fit ended with, unless there is more to compute."""
+        return previous
 
     def remember(self, model: Model, params: Any, memory: Any) -> Any:
         return memory
