@@ -257,7 +257,10 @@ FEW_USED = 0.5  # share of steps with a finite gradient below which a fit is sus
 STEPS = "more steps (num_steps)"
 EXACT = "HMC for error bars that can be trusted"
 # The figures are the extremes of the table that benchmarks/last_layer.py prints.
-FIXED = "an approximation, with hidden weights that only follow the unknowns"
+FIXED = (
+    "an approximation, with hidden weights that only follow the unknowns: on six problems means of unknowns were up to "
+    "0.4 sd from HMC's and their sds 0.9 to 1.1 of HMC's, but sds of fields 0.45 to 1.1"
+)
 RICHER = "HMC, which draws from the posterior itself, or a richer family (full-rank, or a flow)"
 
 

@@ -1,4 +1,4 @@
-"""Trained hidden weights, and the Gaussian of the output layer given them: an approximate posterior in a PINN's time.
+"""Trained hidden weights, and the Gaussian of the output layer given them: an approximate posterior by a fit.
 
 A field is linear in its output layer, so its posterior given the hidden weights and the scalars is a Gaussian in closed
 form, and so is the marginal density of everything else (see `bpinn.coordinates`). Hidden weights are trained on that
@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
 @register("last-layer")
 @dataclass(frozen=True, kw_only=True)
 class LastLayer(Trained):
-    """Trained hidden weights with the exact Gaussian of the output layer: approximate error bars in a PINN's time.
+    """Trained hidden weights with the exact Gaussian of the output layer: approximate error bars from a fit.
 
     Output weights and coefficients are drawn from their Gaussian given everything else, which is exact where equations
     are linear in the fields. Unknowns, inferred noise levels and scales are drawn from a Gaussian with the linearised
