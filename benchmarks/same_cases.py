@@ -23,7 +23,20 @@ from typing import Any
 import jax
 import numpy as np
 from same_draws import NAMES, Arrays, differences, read
-from same_problems import INFERRED, PROBLEM_FILE, PROBLEMS, SHORT, X, heat, inverse, poisson, reaction, robust, system
+from same_problems import (
+    INFERRED,
+    PROBLEM_FILE,
+    PROBLEMS,
+    SHORT,
+    X,
+    heat,
+    inverse,
+    plain,
+    poisson,
+    reaction,
+    robust,
+    system,
+)
 
 import bpinn as bp
 
@@ -155,7 +168,7 @@ def calibration() -> Arrays:
         simulated, truth = bp.calibration.simulate(make(), 4)
         arrays[f"{make.__name__}/truth"] = truth
         arrays |= {f"{make.__name__}/{name}": np.asarray(s.values) for name, s in simulated.sensors.items()}
-    method = bp.HMC(num_warmup=20, num_draws=20, num_leapfrog=3, chains=2)
+    method = plain(bp.HMC(num_warmup=20, num_draws=20, num_leapfrog=3, chains=2))
     found = bp.calibration.sbc(poisson(1), method, simulations=10, draws=9, progress=False)
     arrays |= {"truths": found.truths, "draws": found.draws, "ranks": found.ranks}
     return arrays | {"verdicts": np.array(found.verdicts)}
@@ -163,7 +176,7 @@ def calibration() -> Arrays:
 
 # --- run folders ---
 
-LONG = bp.HMC(num_warmup=40, num_draws=300, num_leapfrog=6)
+LONG = plain(bp.HMC(num_warmup=40, num_draws=300, num_leapfrog=6))
 
 
 def stopped() -> Arrays:
@@ -243,7 +256,7 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "check-of-readings": check,
     "save-and-load": saved,
     "report-tables": report,
-    "modes-smc": partial(modes, bp.SMC(particles=40, num_moves=1, num_leapfrog=10)),
+    "modes-smc": partial(modes, plain(bp.SMC(particles=40, num_moves=1, num_leapfrog=10))),
     "modes-hmc": partial(modes, SHORT, chains=4),
     "references-and-prior": references,
     "calibration": calibration,

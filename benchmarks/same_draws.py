@@ -4,7 +4,8 @@
 
 The small cases of `same_cases.py` run with both sources side by side, in one process each, and all their arrays are
 compared: draws, statistics, summaries, predictions, tables of reports, verdicts. Words (reasons, advice, messages) may
-change and are not compared. Exits with 0 if everything is the same, with 1 otherwise.
+change and are not compared, nor are cases of settings that only one of them has. Exits with 0 if everything is the
+same, with 1 otherwise.
 """
 
 import argparse
@@ -146,8 +147,8 @@ def compare(revision: str, only: list[str], folder: Path) -> int:
     workers = {side: Worker(source, folder / side, only) for side, source in sources.items()}
     began, wrong = time.perf_counter(), 0
     try:
-        names = workers["new"].names()
-        workers["old"].names()
+        known = set(workers["old"].names())
+        names = [name for name in workers["new"].names() if name in known]
         for number, name in enumerate(names, 1):
             same, line = verdict(*(worker.case(name) for worker in workers.values()))
             wrong += not same

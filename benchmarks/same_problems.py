@@ -1,6 +1,10 @@
-"""The small problems and the methods of `same_draws.py`. Together they cover everything that can be stated and set."""
+"""The small problems and the methods of `same_draws.py`. Together they cover everything that can be stated and set.
+
+Samplers move in plain coordinates, as those of version 0.1 do, so that their draws can be compared with it.
+"""
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -106,7 +110,17 @@ PROBLEMS: dict[str, Callable[[], bp.Problem]] = {
     "poisson-2d": poisson, "expansion": partial(inverse, EXPANSION), "two-solutions": two_solutions,
 }  # fmt: skip
 
-SHORT = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=6)
+
+def has_coordinates(method: Any) -> bool:
+    """Whether a method has this setting, in the version of the sources that runs."""
+    return any(field.name == "coordinates" for field in fields(method))
+
+
+def plain(method: Any) -> Any:
+    return replace(method, coordinates="plain") if has_coordinates(method) else method
+
+
+SHORT = plain(bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=6))
 INFERRED: dict[str, tuple[str, bp.Method]] = {
     "hmc-adaptive": ("poisson-1d", bp.HMC()),
     "hmc-given-warm-up": ("expansion", bp.HMC(num_warmup=150, most_draws=250)),
@@ -136,6 +150,9 @@ INFERRED: dict[str, tuple[str, bp.Method]] = {
     "pinn": ("inverse", bp.PINN(num_steps=300, polish=20)),
     "pinn-posterior": ("system", bp.PINN(num_steps=300, loss="posterior")),
 }  # fmt: skip
+INFERRED = {name: (problem, plain(method)) for name, (problem, method) in INFERRED.items()}
+if has_coordinates(bp.HMC()):
+    INFERRED["hmc-whitened"] = ("robust", replace(SHORT, coordinates="whitened"))
 
 PROBLEM_FILE = """
 [domain]
@@ -170,3 +187,5 @@ num_leapfrog = 6
 chains = 2
 seed = 1
 """
+if has_coordinates(bp.HMC()):
+    PROBLEM_FILE += 'coordinates = "plain"\n'

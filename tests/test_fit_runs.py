@@ -26,7 +26,7 @@ def random_flow(kind, affine, dim=4):
             sensors={"u": bp.Sensors("u", {"x": [0.5]}, [0.0], noise=1.0)},
         )
     )
-    params = jax.jit(lambda key: method.begin(posterior.model, posterior.data, key, None))(jax.random.key(1))
+    params = jax.jit(lambda key: method.begin(posterior.model, posterior.data, key, None)[0])(jax.random.key(1))
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(2), len(leaves))
     noisy = [a + 0.3 * jax.random.normal(k, a.shape, a.dtype) for a, k in zip(leaves, keys, strict=True)]

@@ -185,4 +185,5 @@ def test_settings_change_what_is_decided():
     shrinking = np.full((4, 50), 1e-3) * np.exp(-np.linspace(0, 0.3, 50))
     assert not reviewed(shrinking, 350).warm
     assert reviewed(shrinking, 350, settings=replace(WarmupSettings(), shrinking=1.0, shrinking_any=1.0)).warm
-    assert WarmupSettings() == warmup.DEFAULT
+    assert WarmupSettings() == warmup.SETTINGS["plain"]
+    assert WarmupSettings() != warmup.SETTINGS["whitened"]

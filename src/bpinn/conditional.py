@@ -90,6 +90,33 @@ def residual(
     return factor @ a - y
 
 
+class Gaussian(NamedTuple):
+    """Mean, root and its inverse of the conditional: ``a = mean + root @ v``, with upper triangular matrices (p, p)."""
+
+    mean: Array
+    root: Array
+    inverse: Array
+
+
+def gaussian(
+    layout: Layout,
+    features: Sequence[Array],
+    slopes: Array,
+    targets: Array,
+    precision: Array,
+    native: bool = False,
+) -> Gaussian:
+    """The map of `conditional` as matrices, for where it is fixed. The native one has no derivative."""
+    if _usable(native, (*features, slopes, targets, precision)):
+        size = len(precision)
+        shapes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((size,), (size, size), (size, size)))
+        call = jax.ffi.ffi_call("bpinn_conditional_factor", shapes, vmap_method="sequential")
+        return Gaussian(*call(_plan(layout), *features, slopes, targets, precision))
+    factor, y = _factor(layout, features, slopes, targets, precision)
+    root = solve_triangular(factor, jnp.eye(len(precision), dtype=factor.dtype))
+    return Gaussian(root @ y, root, factor)
+
+
 def _factor(
     layout: Layout, features: Sequence[Array], slopes: Array, targets: Array, precision: Array
 ) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.conditional import Layout, conditional, residual
+from bpinn.conditional import Gaussian, Layout, conditional, gaussian, residual
 from bpinn.evaluation import Evaluation
 from bpinn.fields.base import Field, Streams
 from bpinn.posterior import Model
@@ -29,12 +29,14 @@ class Reference(NamedTuple):
     """What the map is built around: the streams of the fields at the sensors, and a scale of the scalars.
 
     Unknowns, noise levels and inferred scales on the real line are ``scalars @ w``, with an upper triangular matrix;
-    ``inverse`` is its inverse.
+    ``inverse`` is its inverse. If there is a ``frozen`` map it replaces the one that depends on all other parameters:
+    it is cheaper, and as good where the other parameters are a few unknowns.
     """
 
     streams: RawStreams
-    scalars: Array
-    inverse: Array
+    scalars: Array | None  # None if there are none: XLA loses the type of native calls beside empty arrays
+    inverse: Array | None
+    frozen: Gaussian | None = None
 
 
 class Solved(NamedTuple):
@@ -94,11 +96,18 @@ class Coordinates:
     def solve(self, w: Array, weight: Array | float = 1.0) -> Solved:
         """`to_plain`, with the streams of the fields at the sensors, which are found on the way."""
         z, v = self._parted(w, to_plain=True)
-        log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars))).astype(w.dtype)
+        log_determinant = jnp.zeros((), w.dtype)
+        if self.reference.scalars is not None:
+            log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars)))
         theta, scalars = self.model.parameters.split(z)
         evaluation, native = self.model.sensors, self.model.native
         streams = self._fixed(theta, scalars)
-        if self.fields:
+        frozen = self.reference.frozen
+        if frozen is not None:
+            log_determinant = log_determinant + jnp.sum(jnp.log(jnp.diag(frozen.root)))
+            z = self._with(z, frozen.mean + frozen.root @ v)
+            streams = evaluation.raw(self.model.parameters.split(z)[0], scalars, self.data["sensors"], native)
+        elif self.fields:
             layout, features, slopes, targets, offsets = self._system(theta, scalars, weight, streams)
             precision = jnp.asarray(self.precision, w.dtype)
             a, flat, own = conditional(layout, features, slopes, targets, v, precision, native)
@@ -119,44 +128,59 @@ class Coordinates:
         w, a = self._parted(z, to_plain=False)
         if not self.fields:
             return w
+        if self.reference.frozen is not None:
+            return self._with(w, self.reference.frozen.inverse @ (a - self.reference.frozen.mean))
         blank = self._with(z, jnp.zeros_like(a))  # neither factor nor centre may depend on the linear parameters
         theta, scalars = self.model.parameters.split(blank)
         layout, features, slopes, targets, _ = self._system(theta, scalars, weight, self._fixed(theta, scalars))
         precision = jnp.asarray(self.precision, z.dtype)
         return self._with(w, residual(layout, features, slopes, targets, a, precision, self.model.native))
 
+    def frozen(self, z: Array, weight: Array | float = 1.0) -> Gaussian:
+        """The map given the other parameters in ``z``, which is exact for any others too if it is kept fixed."""
+        blank = self._with(z, jnp.zeros(len(self.where), z.dtype))
+        theta, scalars = self.model.parameters.split(blank)
+        layout, features, slopes, targets, _ = self._system(theta, scalars, weight, self._fixed(theta, scalars))
+        return gaussian(layout, features, slopes, targets, jnp.asarray(self.precision, z.dtype), self.model.native)
+
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""
-        return self.log_density_and_streams(w, weight)[0]
+        solved = self.solve(w, weight)
+        return self.log_density_of(solved, weight) + solved.log_determinant
 
-    def log_density_and_streams(self, w: Array, weight: Array | float = 1.0) -> tuple[Array, RawStreams]:
-        """`log_density`, with the streams of the fields at the sensors, which are found on the way."""
-        z, log_determinant, streams = self.solve(w, weight)
-        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams) + log_determinant, streams
-
-    def _log_likelihood(self, z: Array, streams: RawStreams) -> Array:
-        scalars = self.model.parameters.split(z)[1]
-        predicted = self.model.sensors.of_streams(streams, scalars, self.data["sensors"])
-        return self.model.log_likelihood_of(predicted, scalars, self.data)
+    def log_density_of(self, solved: Solved, weight: Array | float = 1.0) -> Array:
+        """Log density of the posterior in plain coordinates, from the streams of the fields."""
+        scalars = self.model.parameters.split(solved.z)[1]
+        predicted = self.model.sensors.of_streams(solved.streams, scalars, self.data["sensors"])
+        return self.model.log_prior(solved.z) + weight * self.model.log_likelihood_of(predicted, scalars, self.data)
 
     # --- the parts of a vector ---
 
     def _parted(self, vector: Array, to_plain: bool) -> tuple[Array, Array]:
         """The vector with zeros for its linear parameters and with scalars in the other coordinates; what was there."""
-        pieces = jax.lax.split(vector, self._sizes)
-        linear = pieces[1:-1:2]
-        kept = [jnp.zeros_like(piece) if i % 2 else piece for i, piece in enumerate(pieces[:-1])]
-        scalars = pieces[-1]
-        if len(scalars):
-            scalars = (self.reference.scalars if to_plain else self.reference.inverse) @ scalars
-        return jnp.concatenate([*kept, scalars]), jnp.concatenate(linear) if linear else jnp.zeros(0, vector.dtype)
+        pieces = self._pieces(vector)
+        linear = [piece for kind, piece in pieces if kind == "linear"]
+        factor = self.reference.scalars if to_plain else self.reference.inverse
+        kept = []
+        for kind, piece in pieces:
+            if kind == "linear":
+                kept.append(jnp.zeros_like(piece))
+            else:
+                kept.append(factor @ piece if kind == "scalars" and factor is not None else piece)
+        return jnp.concatenate(kept), jnp.concatenate(linear) if linear else jnp.zeros(0, vector.dtype)
 
     def _with(self, vector: Array, a: Array) -> Array:
         """The vector with these linear parameters."""
-        pieces = jax.lax.split(vector, self._sizes)
-        pieces = list(pieces)
-        pieces[1:-1:2] = jax.lax.split(a, [len(piece) for piece in pieces[1:-1:2]])
-        return jnp.concatenate(pieces)
+        pieces = self._pieces(vector)
+        parts = iter(jax.lax.split(a, [len(piece) for kind, piece in pieces if kind == "linear"]))
+        return jnp.concatenate([next(parts) if kind == "linear" else piece for kind, piece in pieces])
+
+    def _pieces(self, vector: Array) -> list[tuple[str, Array]]:
+        """A vector cut into hidden weights, linear parameters and scalars; none of the pieces is empty."""
+        kinds = ["linear" if i % 2 else "hidden" for i in range(len(self._sizes) - 1)] + ["scalars"]
+        sizes = [(kind, size) for kind, size in zip(kinds, self._sizes, strict=True) if size]
+        found = jax.lax.split(vector, [size for _, size in sizes])
+        return [(kind, piece) for (kind, _), piece in zip(sizes, found, strict=True)]
 
     # --- the linearised readings ---
 
@@ -279,5 +303,11 @@ def found_reference(model: Model, data: Any, key: Array) -> Reference:
 def reference_at(model: Model, data: Any, z: Array) -> Reference:
     """The streams of a plain vector at the sensors, with scalars as they are."""
     streams = model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native)
-    scalars = jnp.eye(model.dim - model.parameters.num_weights, dtype=z.dtype)
-    return Reference(streams, scalars, scalars)
+    one = unit_scalars(model)
+    return Reference(streams, one, one)
+
+
+def unit_scalars(model: Model) -> Array | None:
+    """The matrix of scalars that leaves them as they are."""
+    size = model.dim - model.parameters.num_weights
+    return jnp.eye(size, dtype=float) if size else None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bpinn.coordinates import Coordinates
 
 
+MOST_LINEAR = 500  # linear parameters that are whitened; the cost grows with their cube
+
+
 @dataclass(frozen=True)
 class Group:
     """Static properties of one group of readings."""
@@ -45,10 +48,12 @@ class Model:
         self.groups = tuple(Group(readings.likelihood, readings.noise_name) for readings in problem.readings)
         self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
-        self.linear_fields = tuple(
-            (name, field, field.linear(bounds))
-            for name, field, bounds in self.parameters.fields
-            if name in self.sensors.requests and field.linear(bounds) != slice(0, 0)
+        measured = [of_field for of_field in self.parameters.fields if of_field[0] in self.sensors.requests]
+        linear = tuple((name, f, f.linear(bounds)) for name, f, bounds in measured if f.linear(bounds) != slice(0, 0))
+        self.num_linear = sum(part.stop - part.start for *_, part in linear)
+        self.linear_fields = linear if self.num_linear <= MOST_LINEAR else ()
+        self.is_linear = all(  # whether fields have no other parameters
+            f.linear(bounds) == slice(0, f.size(bounds)) and not f.scale_priors(bounds) for _, f, bounds in measured
         )
         firsts = [self.parameters.slices[name].start for name, *_ in self.linear_fields]
         parts = [np.arange(f + p.start, f + p.stop) for f, (*_, p) in zip(firsts, self.linear_fields, strict=True)]

@@ -137,7 +137,9 @@ def numerical_eigenpairs(kernel: Kernel, interval: tuple[float, float], terms: i
     inner_weights = np.concatenate([left * weights, right * weights], axis=1)
     scale = np.sqrt((2 * np.arange(degree) + 1) / 2.0)
     values = _evaluate(kernel, centre + half * np.broadcast_to(nodes[:, None], inner.shape), centre + half * inner)
-    smoothed = np.einsum("ij,ijk->ik", values * inner_weights, legendre.legvander(inner, degree - 1) * scale)
+    # Node by node: all at once would take gigabytes for a few hundred terms.
+    weighted = zip(values * inner_weights, inner, strict=True)
+    smoothed = np.stack([row @ legendre.legvander(points, degree - 1) for row, points in weighted]) * scale
     matrix = half * (legendre.legvander(nodes, degree - 1) * scale * weights[:, None]).T @ smoothed
     eigenvalues, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     order = np.argsort(eigenvalues)[::-1][:terms]

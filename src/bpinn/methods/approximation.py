@@ -12,7 +12,8 @@ from bpinn.diagnostics import Diagnosis, diagnose_approximation
 from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
 from bpinn.methods.pinn import first_fit
-from bpinn.methods.start import prior_units
+from bpinn.methods.spaces import SPACES, Space
+from bpinn.methods.start import small
 from bpinn.methods.training import Trained
 from bpinn.parameters import Parameters
 from bpinn.posterior import Model
@@ -27,14 +28,16 @@ MOST_PARAMETERS = 2000  # above this a square matrix is too large to train
 class Approximation(Trained):
     """A density q(z) fitted by maximising the evidence lower bound, the mean of log p(z, data) - log q(z) under q.
 
-    Parameters are in units of the prior: ``z = centre + scale * v``, and q is a density of ``v``.
+    It is a density of ``v``, the coordinates of z in a `Space`, whose anchor is the memory of the fit.
     """
 
     is_posterior: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_q"})
     objective: ClassVar[str] = "elbo"
     sign: ClassVar[float] = -1.0
+    before: ClassVar[dict[str, Any]] = {"coordinates": "plain"}
 
+    coordinates: str = "whitened"
     num_samples: int = 5
     num_draws: int = 4000
     init: str = "auto"
@@ -50,6 +53,7 @@ class Approximation(Trained):
         check_count(type(self).__name__, "num_draws", self.num_draws, 4)
         check_choice(type(self).__name__, "init", self.init, STARTS)
         check_count(type(self).__name__, "init_steps", self.init_steps)
+        check_choice(type(self).__name__, "coordinates", self.coordinates, tuple(SPACES))
 
     @property
     @abstractmethod
@@ -70,6 +74,15 @@ class Approximation(Trained):
                 f"limited to {MOST_PARAMETERS}; use bp.HMC(), {instead}, or a KarhunenLoeve field"
             )
 
+    def space(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Space, Array, Array]:
+        """The space to fit in, the starting point in units of the prior, and a key for what follows."""
+        if self._start == "small":
+            key, key_start = jax.random.split(key)
+            start = small(model, data, key_start)
+        else:
+            start, _ = previous
+        return SPACES[self.coordinates].around(model, data, start), start, key
+
     def judge(self, run: RunOutput) -> Diagnosis:
         return diagnose_approximation(run)
 
@@ -89,22 +102,23 @@ class Approximation(Trained):
         """The draw ``v``, its exact log density, and the statistics to record with it."""
         return *self.carry(ready, eps), {}
 
-    def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
-        centre, scale = prior_units(model)
+    def cost(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> Array:
+        space = SPACES[self.coordinates](model, data, memory)
         eps = jax.random.normal(key, (self.num_samples, self.noise_size(model.dim)), float)
         # Without the barrier XLA recomputes these at every use.
         eps, ready = jax.lax.optimization_barrier((eps, self.ready(params)))
 
         def one(eps: Array) -> Array:
             v, log_q = self.carry(ready, eps)
-            return log_q - jnp.sum(jnp.log(scale)) - model.log_density(centre + scale * v, data)
+            log_p, log_determinant = space.log_density(v)
+            return log_q - log_determinant - log_p
 
         return jnp.mean(jax.vmap(one)(eps))
 
     def draw(
         self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
-        centre, scale = prior_units(model)
         eps = jax.random.normal(key, (self.noise_size(model.dim),), float)
         v, log_q, stats = self.exact(self.ready(params), eps)
-        return centre + scale * v, {"log_q": log_q - jnp.sum(jnp.log(scale)), **stats}
+        z, log_determinant = SPACES[self.coordinates](model, data, memory).to_plain(v)
+        return z, {"log_q": log_q - log_determinant, **stats}

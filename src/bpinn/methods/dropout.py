@@ -86,10 +86,11 @@ class Dropout(Network):
         z = super().masked(model, params, key)
         return mask(model, key, self.rate) * z if self.rate > 0 else z
 
-    def memory(self, model: Model, data: Any, params: Array) -> tuple[Array, Array]:
-        """The unknowns of the last steps, as a ring buffer, and the number of steps done."""
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Array, Any]:
+        """Also the unknowns of the last steps, as a ring buffer, and the number of steps done."""
         scalars = model.dim - model.parameters.num_weights
-        return jnp.zeros((min(self.last, self.num_steps), scalars), float), jnp.int32(0)
+        ring = jnp.zeros((min(self.last, self.num_steps), scalars), float)
+        return super().begin(model, data, key, previous)[0], (ring, jnp.int32(0))
 
     def remember(self, model: Model, params: Array, memory: Any) -> Any:
         ring, done = memory

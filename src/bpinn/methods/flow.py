@@ -45,8 +45,8 @@ class Flow(Approximation):
         density: density of the potential flow: "exact" is that of the Euler map; "laplacian" is the paper's, that of
             the flow in continuous time. With few steps the latter makes the standard deviations too small.
         affine: append a learned linear map to the flow, which represents scales and correlations.
-        num_samples, num_steps, learning_rate, schedule, patience, num_draws, chains, init, init_steps: as in `VI`;
-            "auto" initialises the linear map with "laplace".
+        num_samples, num_steps, learning_rate, schedule, patience, num_draws, chains, coordinates, init, init_steps: as
+            in `VI`; "auto" initialises the linear map with "laplace".
 
     Example:
         >>> import bpinn as bp
@@ -98,6 +98,7 @@ class Flow(Approximation):
         settings = cls(
             kind="potential", steps=steps, hidden=(128, 128, 128), density="laplacian", affine=False, init="small",
             num_samples=16, num_steps=100_000, learning_rate=1e-4, schedule="constant", num_draws=10_000,
+            coordinates="plain",
         )  # fmt: skip
         return replace(settings, **changes)
 
@@ -113,14 +114,17 @@ class Flow(Approximation):
             return "small"
         return "laplace" if self.init == "auto" else self.init
 
-    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Gaussian | None, Any]:
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[tuple[Gaussian | None, Any], Any]:
         key_bijection, key_affine = jax.random.split(key)
+        space, start, key_affine = self.space(model, data, key_affine, previous)
         affine = None
         if self.affine:
-            affine = gaussian.first(self._start, model, data, key_affine, previous, "full-rank", 0)
+            affine = gaussian.first(space, start, key_affine, self._start == "laplace", "full-rank", 0)
         if self.kind == "potential":
-            return affine, potential.first_layers(key_bijection, model.dim, self.hidden)
-        return affine, _layers(self, model.dim).first_arrays(key_bijection)
+            bijection: Any = potential.first_layers(key_bijection, model.dim, self.hidden)
+        else:
+            bijection = _layers(self, model.dim).first_arrays(key_bijection)
+        return (affine, bijection), space.anchor
 
     def forward(self, params: Any, eps: Array, *, training: bool = False) -> tuple[Array, Array]:
         """The image of a standard normal draw, and the log determinant of the Jacobian."""

@@ -16,7 +16,7 @@ import numpy as np
 from blackjax.mcmc.hmc import HMCState
 from jax import Array
 
-from bpinn.coordinates import Coordinates, RawStreams, Reference
+from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
 from bpinn.methods.start import Start, prior_units
 from bpinn.posterior import Model
 
@@ -101,7 +101,7 @@ class Frame(NamedTuple):
     reference: Reference
     mean: RawStreams
     age: Array
-    precision: Array
+    precision: Array | None
     direction: Array
     curvature: Array
 
@@ -119,18 +119,36 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
+    freeze: bool = True  # whether fields that are linear altogether have a map that does not follow the scalars
+    rounds: int = 12  # measurements of each curvature for a frame around one vector
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
         scale = prior_units(model)[1][model.parameters.num_weights :]
-        first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        precision = jnp.diag(scale**-2.0) if len(scale) else None
+        first = Reference(streams, None, None)
+        if len(scale):
+            first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
+        if self._freezes(model):
+            first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
-        frame = Frame(first, streams, jnp.int32(0), jnp.diag(scale**-2.0), direction, one)
+        frame = Frame(first, streams, jnp.int32(0), precision, direction, one)
         coordinates = Coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
         return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
+
+    def frame_at(self, model: Model, data: Any, z: Array) -> Frame:
+        """The frame around one plain vector, with curvatures measured there."""
+        full = jnp.ones((), z.dtype)
+        rounds = self.rounds * max(model.dim - model.parameters.num_weights, 1)
+
+        def again(i: Array, carry: tuple[Frame, HMCState]) -> tuple[Frame, HMCState]:
+            return self.renewed(model, data, *carry, Phase(full, full, i, rounds))
+
+        first = self.begin(model, data, Start(z, full, jnp.zeros_like(z)), full)
+        return jax.lax.fori_loop(0, rounds, again, first)[0]
 
     def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
         """The output layer is solved at the new weight, the reference follows, and curvatures are measured."""
@@ -141,17 +159,28 @@ class WhitenedMoves(Moves):
         mean = jax.tree.map(lambda new, old: old + share * (new - old), solved.streams, frame.mean)
         renew = annealing | jnp.any(age == jnp.asarray(self.renewals))
         streams = jax.tree.map(lambda new, old: jnp.where(renew, new, old), mean, frame.reference.streams)
-        size = len(frame.precision)
-        unscaled = Coordinates(model, data, Reference(streams, *[jnp.eye(size, dtype=solved.z.dtype)] * 2))
+        one = unit_scalars(model)
+        plain = Reference(streams, one, one)
+        if self._freezes(model):
+            frozen = jax.lax.cond(
+                renew,
+                lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
+                lambda: frame.reference.frozen,
+            )
+            plain = plain._replace(frozen=frozen)
+        unscaled = Coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
+        if self._freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
+            kept = w.at[model.linear].set(state.position[model.linear])
+            w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
-        factor, inverse = triangular_root(
-            frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0
-        )
-        frame = frame._replace(reference=Reference(streams, factor, inverse))
-        if size:
+        frame = frame._replace(reference=plain)
+        if frame.precision is not None:
+            least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
+            factor, inverse = triangular_root(frame.precision, least)
+            frame = frame._replace(reference=plain._replace(scalars=factor, inverse=inverse))
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
             w, gradient = jnp.append(hidden, inverse @ scalars), jnp.append(slope, factor.T @ slopes)
@@ -165,12 +194,12 @@ class WhitenedMoves(Moves):
 
         One scalar after another is probed, and the direction of the hidden weights is turned by a power iteration.
         """
-        weights, size = model.parameters.num_weights, len(frame.precision)
+        weights = model.parameters.num_weights
         unit = self.units(model)
         push = unit * frame.direction * self.probe / jnp.sqrt(frame.curvature)
         probes = [w, w + push, w - push]
-        which = jnp.mod(phase.step, max(size, 1))
-        if size:
+        if frame.precision is not None:
+            which = jnp.mod(phase.step, len(frame.precision))
             least = prior_units(model)[1][weights:] ** -2.0
             reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which], least[which]))
             aside = jnp.zeros_like(w).at[weights + which].set(reach)
@@ -186,7 +215,7 @@ class WhitenedMoves(Moves):
         log_curvature = jnp.log(jnp.where(usable, jnp.maximum(found, 1.0), frame.curvature))
         curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
         frame = frame._replace(direction=direction, curvature=curvature)
-        if size:
+        if frame.precision is not None:
             column = (gradients[4] - gradients[3])[weights:] / (2 * reach)
             column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
             column = column.at[which].set(jnp.maximum(jnp.abs(column[which]), least[which]))
@@ -205,23 +234,27 @@ class WhitenedMoves(Moves):
     def units(self, model: Model) -> Array:
         """The prior's scale for what is not whitened."""
         unit = np.array(model.parameters.prior_location_scale[1])
-        unit[_white(model)] = 1.0
+        unit[white(model)] = 1.0
         return jnp.asarray(unit, dtype=float)
 
     def quickening(self, model: Model, frame: Any) -> Array | float:
         faster = jnp.maximum(self.share * jnp.sqrt(frame.curvature), 1.0)
-        white = np.zeros(model.dim, bool)
-        white[_white(model)] = True
-        return jnp.where(white, faster, 1.0)
+        fast = np.zeros(model.dim, bool)
+        fast[white(model)] = True
+        return jnp.where(fast, faster, 1.0)
+
+    def _freezes(self, model: Model) -> bool:
+        """Whether the map is computed once for each reference: where fields have linear parameters only."""
+        return self.freeze and model.is_linear and bool(model.linear_fields)
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""
         hidden = np.ones(model.dim)
-        hidden[_white(model)] = 0.0
+        hidden[white(model)] = 0.0
         return jnp.asarray(hidden, dtype=float)
 
 
-def _white(model: Model) -> np.ndarray:
+def white(model: Model) -> np.ndarray:
     """The components that have unit curvature in whitened coordinates: linear parameters and scalars."""
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 

@@ -1,17 +1,15 @@
-"""Gaussians in units of the prior: the variational families, and the Laplace approximation as a starting point."""
+"""Gaussians: the variational families, and the Laplace approximation as a starting point."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from bpinn.methods.start import prior_units, small
-from bpinn.posterior import Model
+from bpinn.methods.spaces import Space
 
-FIRST_SD = 0.03  # in prior sds; under wider Gaussians the gradient of the likelihood is mostly noise
-LEAST_PRECISION = 0.5  # in units of the prior's, for directions in which the log density is not concave
+LEAST_PRECISION = 0.5  # in units of the space, for directions in which the log density is not concave
 
 
 class Gaussian(NamedTuple):
@@ -72,23 +70,16 @@ def scale_tril(gaussian: Gaussian) -> Array:
     return shape.sd[:, None] * shape.factor
 
 
-def first(start: str, model: Model, data: Any, key: Array, previous: Any, family: str, rank: int) -> Gaussian:
-    """The initial Gaussian of a fit; ``previous`` is the result of the preceding fit, unless the start is "small"."""
-    if start == "small":
-        key, key_mean = jax.random.split(key)
-        mean = small(model, data, key_mean)
-    else:
-        mean, _ = previous
-    if start == "laplace":
-        return _laplace(model, data, key, mean, family, rank)
-    return _with_sd(mean, jnp.full_like(mean, FIRST_SD), family, rank, key)
+def first(space: Space, start: Array, key: Array, laplace: bool, family: str, rank: int) -> Gaussian:
+    """The initial Gaussian of a fit: narrow, or with the curvature of the log density at the starting point."""
+    mean, sd = space.first(start)
+    return _laplace(space, mean, key, family, rank) if laplace else _with_sd(mean, sd, family, rank, key)
 
 
-def _laplace(model: Model, data: Any, key: Array, v: Array, family: str, rank: int) -> Gaussian:
+def _laplace(space: Space, v: Array, key: Array, family: str, rank: int) -> Gaussian:
     """The Gaussian with the curvature of the log density at its mode."""
-    centre, scale = prior_units(model)
-    plain = model.compiled(native=False)  # the native kernel has no second derivatives
-    curvature = -jax.hessian(lambda v: plain.log_density(centre + scale * v, data))(v)
+    smooth = space.smooth()
+    curvature = -jax.hessian(lambda v: sum(smooth.log_density(v)))(v)
     if family != "full-rank":
         sd = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(curvature)), LEAST_PRECISION))
         return _with_sd(v, sd, family, rank, key)

@@ -17,12 +17,12 @@ from blackjax.smc.resampling import systematic
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from bpinn.coordinates import Coordinates, RawStreams, Reference
+from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
 from bpinn.diagnostics import Diagnosis, diagnose_last_layer
 from bpinn.errors import InputError
 from bpinn.methods.base import check_count
 from bpinn.methods.frames import triangular_root
-from bpinn.methods.start import SMALL, draw_start, prior_units
+from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
 from bpinn.posterior import Model
 from bpinn.problem import Problem
@@ -44,13 +44,14 @@ class Fitted(NamedTuple):
     """What draws are made from, with parameters in units of the prior.
 
     Each row of ``scalars`` is the displacement of the scalars of one draw, which moves all of ``params`` by
-    ``response``; ``log_weights`` are the importance weights with which these rows were chosen.
+    ``response``; ``log_weights`` are the importance weights with which these rows were chosen. Without scalars there
+    is nothing to displace, and draws differ in the output layer only.
     """
 
     params: Array
     streams: RawStreams
-    response: Array
-    scalars: Array
+    response: Array | None
+    scalars: Array | None
     log_weights: Array
 
 
@@ -112,44 +113,41 @@ class LastLayer(Trained):
 
     # --- training ---
 
-    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Array:
-        """Hidden weights from the prior, scalars close to the centre of theirs; zeros for the output layer."""
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Array, Memory]:
+        """Hidden weights from the prior, scalars close to the centre of theirs; zeros for the output layer.
+
+        Equations are linearised around fields that are zero until there is a solution.
+        """
         key_start, key_hidden = jax.random.split(key)
         centre, scale = prior_units(model)
-        near = (draw_start(model, data, key_start, SMALL).z - centre) / scale
         draw = (model.parameters.sample_prior(key_hidden) - centre) / scale
-        return jnp.where(_hidden(model) > 0, draw, near).at[model.linear].set(0.0)
-
-    def memory(self, model: Model, data: Any, params: Array) -> Memory:
-        """Equations are linearised around fields that are zero until there is a solution."""
-        centre, scale = prior_units(model)
-        return Memory(
-            params,
-            model.sensors.raw(*model.parameters.split(centre + scale * params), data["sensors"], model.native),
-        )
+        params = jnp.where(_hidden(model) > 0, draw, small(model, data, key_start)).at[model.linear].set(0.0)
+        theta, scalars = model.parameters.split(centre + scale * params)
+        return params, Memory(params, model.sensors.raw(theta, scalars, data["sensors"], model.native))
 
     def learn(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> tuple[Array, Memory]:
         """The anchored marginal density, linearised around the last solution, and the new solution."""
         log_density, streams = _marginal(model, data, params, memory)
         return -log_density, memory._replace(streams=jax.lax.stop_gradient(streams))
 
-    def cost(self, model: Model, data: Any, params: Array, key: Array) -> Array:
-        return self.learn(model, data, params, self.memory(model, data, params), key)[0]
+    def cost(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> Array:
+        return self.learn(model, data, params, memory, key)[0]
 
     # --- draws ---
 
     def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Fitted, tuple[()]]:
         params, memory = previous
+        even = jnp.zeros(self.num_draws, params.dtype)
+        first, size = model.parameters.num_weights, model.dim - model.parameters.num_weights
+        if not size:
+            return Fitted(params, memory.streams, None, None, even), ()
         precision, response = _linearised(model, data, params, memory)
-        first = model.parameters.num_weights
-        least = jnp.ones(len(precision), params.dtype)
-        factor = triangular_root(precision, least)[0] if len(precision) else precision
+        factor = triangular_root(precision, jnp.ones(size, params.dtype))[0]
         key_scalars, key_chosen = jax.random.split(key)
-        eps = jax.random.normal(key_scalars, (self.num_draws, model.dim - first), params.dtype)
+        eps = jax.random.normal(key_scalars, (self.num_draws, size), params.dtype)
         scalars = eps @ factor.T
         if first > len(model.linear):  # there are hidden weights, and weights would be those of fixed ones
-            log_weights = jnp.zeros(self.num_draws, params.dtype)
-            return Fitted(params, memory.streams, response, scalars, log_weights), ()
+            return Fitted(params, memory.streams, response, scalars, even), ()
 
         def log_weight(given: tuple[Array, Array]) -> Array:
             eps, scalars = given
@@ -165,7 +163,10 @@ class LastLayer(Trained):
         self, model: Model, data: Any, params: Fitted, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         centre, scale = prior_units(model)
-        w = centre + scale * (params.params + params.response @ params.scalars[number])
+        moved = params.params
+        if params.response is not None and params.scalars is not None:
+            moved = moved + params.response @ params.scalars[number]
+        w = centre + scale * moved
         v = jax.random.normal(key, (len(model.linear),), w.dtype)
         z = _coordinates(model, data, params.streams).to_plain(w.at[model.linear].set(v))[0]
         return z, {"log_weight": params.log_weights[number]}
@@ -180,8 +181,8 @@ def _hidden(model: Model) -> Array:
 
 
 def _coordinates(model: Model, data: Any, streams: RawStreams) -> Coordinates:
-    identity = jnp.eye(model.dim - model.parameters.num_weights, dtype=float)
-    return Coordinates(model, data, Reference(streams, identity, identity))
+    one = unit_scalars(model)
+    return Coordinates(model, data, Reference(streams, one, one))
 
 
 def _marginal(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, RawStreams]:
@@ -192,10 +193,10 @@ def _marginal(model: Model, data: Any, params: Array, memory: Memory) -> tuple[A
     centre, scale = prior_units(model)
     coordinates = _coordinates(model, data, memory.streams)
     w = (centre + scale * params).at[model.linear].set(0.0)
-    log_density, streams = coordinates.log_density_and_streams(w)
+    solved = coordinates.solve(w)
     hidden = _hidden(model)
     anchored = 0.5 * jnp.sum(hidden * (params**2 - (params - memory.anchor) ** 2))
-    return log_density + anchored, streams
+    return coordinates.log_density_of(solved) + solved.log_determinant + anchored, solved.streams
 
 
 def _linearised(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, Array]:
@@ -206,8 +207,6 @@ def _linearised(model: Model, data: Any, params: Array, memory: Memory) -> tuple
     no prediction depends on are noise levels, whose curvature is measured.
     """
     first, size = model.parameters.num_weights, model.dim - model.parameters.num_weights
-    if not size:
-        return jnp.zeros((0, 0), params.dtype), jnp.zeros((model.dim, 0), params.dtype)
     jacobian = _jacobian(model, data, params, memory)
     weights, scalars = jacobian[:, :first], jacobian[:, first:]
     # By QR of the stacked rows: M spans too many orders of magnitude for its Cholesky factor in single precision.

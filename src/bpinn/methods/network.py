@@ -37,15 +37,15 @@ class Network(Trained):
                 "give the noise as a number, or use loss='posterior' or bp.HMC()"
             )
 
-    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Array:
-        return small(model, data, key)
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Array, Any]:
+        return small(model, data, key), ()
 
     def masked(self, model: Model, params: Array, key: Array) -> Array:
         """The parameter vector ``z`` of the network, with dropout applied."""
         centre, scale = prior_units(model)
         return centre + scale * params
 
-    def cost(self, model: Model, data: Any, params: Array, key: Array) -> Array:
+    def cost(self, model: Model, data: Any, params: Array, memory: Any, key: Array) -> Array:
         return self.misfit(model, data, self.masked(model, params, key))
 
     def misfit(self, model: Model, data: Any, z: Array) -> Array:

@@ -45,7 +45,7 @@ class Polish(Stage):
         optimiser = optax.lbfgs()
 
         def loss(params: Array) -> Array:
-            return self.settings.cost(model, data, params, key)
+            return self.settings.cost(model, data, params, (), key)
 
         value, gradient = optax.value_and_grad_from_state(loss)(state.params, state=state.optimiser)
         move, moved = optimiser.update(

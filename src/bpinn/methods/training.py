@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
 
 class State(NamedTuple):
-    """``memory`` is what the method keeps from its last steps."""
+    """``memory`` is what the method keeps besides its parameters, such as those of its last steps."""
 
     params: Any
     optimiser: Any
@@ -68,10 +68,9 @@ class Fit(Stage):
         return self.settings.every
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> State:
-        params = self.settings.begin(model, data, key, previous)
+        params, memory = self.settings.begin(model, data, key, previous)
         zero = jnp.zeros((), float)
         trace = Trace(zero, zero, zero, jnp.int32(0), jnp.full((), -jnp.inf), zero, jnp.bool_(False))
-        memory = self.settings.memory(model, data, params)
         return State(params, self.settings.optimiser().init(params), memory, trace, jnp.int32(0))
 
     def step(self, model: Model, data: Any, state: State, key: Array, step: Array) -> tuple[State, Record]:
@@ -192,11 +191,14 @@ class Trained(Method):
     chains: int = 1
 
     @abstractmethod
-    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        """The initial parameters; ``previous`` is the result of a preceding fit."""
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Any, Any]:
+        """The initial parameters, and the memory: what is stored with them but not trained.
+
+        ``previous`` is the result of a preceding fit.
+        """
 
     @abstractmethod
-    def cost(self, model: Model, data: Any, params: Any, key: Array) -> Array:
+    def cost(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> Array:
         """The loss to minimise, estimated with the randomness of ``key``."""
 
     @abstractmethod
@@ -205,19 +207,16 @@ class Trained(Method):
     ) -> tuple[Array, dict[str, Array]]:
         """One draw of ``z``, and the statistics to record with it."""
 
-    def memory(self, model: Model, data: Any, params: Any) -> Any:
-        """What the method keeps from its steps, before the first one."""
-        return ()
-
     def learn(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> tuple[Array, Any]:
-        """The loss to minimise, which may depend on the memory, and the memory after it was computed."""
-        return self.cost(model, data, params, key), memory
+        """The loss, and the memory after it was computed."""
+        return self.cost(model, data, params, memory, key), memory
 
     def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
         """Parameters and memory to draw from: those that the fit ended with, unless there is more to compute."""
         return previous
 
     def remember(self, model: Model, params: Any, memory: Any) -> Any:
+        """The memory after a step."""
         return memory
 
     def optimiser(self) -> optax.GradientTransformation:

@@ -27,7 +27,7 @@ SOURCES = tuple(Path(__file__).with_name(name) for name in ("streams.c", "condit
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "plan.h", "activations.h"))
 TARGETS = (
     *(f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")),
-    *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual")),
+    *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual", "factor")),
 )
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
 # Linked separately: with -ffast-math, GCC links in startup code that, when the library is loaded, makes the whole

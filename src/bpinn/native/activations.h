@@ -114,10 +114,36 @@ INLINE int vanishes(const Group *g, const int32_t *factors, int k) {
     return 0;
 }
 
+/* One term of the chain rule, of K vectors: `times` phi^(k) and k factors. */
+INLINE void add_term(const int K, const int k, const int FIRST, const Group *g, const int32_t *factors, float times,
+                     vec d[][MAX_ORDER + 2], const vec *h, int count, const float *w, int width, vec *total) {
+    EACH(int j = 0; j < K; j++) {
+        vec product = times * d[j][k];
+        EACH(int m = 0; m < k; m++) product *= INNER(factors[m], j);
+        total[j] += product;
+    }
+}
+
+/* Its adjoint, from that of the result in c: each factor's share is what is before it times what is after. */
+INLINE void add_adjoint(const int K, const int k, const int FIRST, const Group *g, const int32_t *factors, float times,
+                        vec d[][MAX_ORDER + 2], const vec *h, const vec *c, int count, const float *w, int width,
+                        vec *back, vec *r) {
+    EACH(int j = 0; j < K; j++) {
+        vec before[MAX_ORDER + 1], rest = d[j][k];
+        before[0] = times * c[j];
+        EACH(int m = 0; m < k; m++) before[m + 1] = before[m] * INNER(factors[m], j);
+        back[j] += d[j][k + 1] * before[k];
+        EACH(int m = k - 1; m >= 0; m--) {
+            r[(factors[m] - 1) * count + j] += before[m] * rest;
+            rest *= INNER(factors[m], j);
+        }
+    }
+}
+
 /* As `spread`, of K vectors at once, so that the tables are read less often. */
 INLINE void spread_any(const int K, const int FIRST, int activation, const Group *g, const vec *restrict z,
                        vec *restrict t, int value, int slope, int count, const float *w, int width) {
-    vec d[4][MAX_ORDER + 2], total[4], product[4]; /* of constant size, so that they are registers */
+    vec d[4][MAX_ORDER + 2], total[4]; /* of constant size, so that they are registers */
     const vec *h = z + slope;
     vec *r = t + slope;
     EACH(int j = 0; j < K; j++) t[value + j] = slopes(activation, g->order, z[value + j], d[j]);
@@ -131,9 +157,12 @@ INLINE void spread_any(const int K, const int FIRST, int activation, const Group
             const int32_t *factors = n + 2;
             n = factors + k;
             if (FIRST && vanishes(g, factors, k)) continue;
-            EACH(int j = 0; j < K; j++) product[j] = times * d[j][k];
-            for (int m = 0; m < k; m++) EACH(int j = 0; j < K; j++) product[j] *= INNER(factors[m], j);
-            EACH(int j = 0; j < K; j++) total[j] += product[j];
+#define TERM(k) add_term(K, k, FIRST, g, factors, times, d, h, count, w, width, total)
+            if (k == 1) TERM(1);
+            else if (k == 2) TERM(2);
+            else if (k == 3) TERM(3);
+            else TERM(4);
+#undef TERM
         }
         EACH(int j = 0; j < K; j++) r[(g->firsts + s) * count + j] = total[j];
     }
@@ -143,7 +172,7 @@ INLINE void spread_any(const int K, const int FIRST, int activation, const Group
 INLINE vec gather_any(const int K, const int FIRST, int activation, const Group *g, const vec *restrict z,
                       const vec *restrict a, vec *restrict out, int value, int slope, int count, const float *w,
                       int width) {
-    vec d[4][MAX_ORDER + 2], back[4], rest[4], before[MAX_ORDER + 1][4], sum = {0};
+    vec d[4][MAX_ORDER + 2], back[4], sum = {0};
     const vec *h = z + slope, *c = a + slope;
     vec *r = out + slope;
     EACH(int j = 0; j < K; j++) {
@@ -157,25 +186,18 @@ INLINE vec gather_any(const int K, const int FIRST, int activation, const Group 
         }
     for (int s = 0; s < g->higher; s++) {
         const int32_t *n = g->rule[s];
+        const vec *from = c + (g->firsts + s) * count;
         for (int terms = *n++; terms; terms--) {
             int k = n[0];
             float times = n[1];
             const int32_t *factors = n + 2;
             n = factors + k;
             if (k == 1 || (FIRST && vanishes(g, factors, k))) continue; /* k = 1 is done above */
-            EACH(int j = 0; j < K; j++) before[0][j] = times * c[(g->firsts + s) * count + j];
-            for (int m = 0; m < k; m++)
-                EACH(int j = 0; j < K; j++) before[m + 1][j] = before[m][j] * INNER(factors[m], j);
-            EACH(int j = 0; j < K; j++) {
-                back[j] += d[j][k + 1] * before[k][j];
-                rest[j] = d[j][k];
-            }
-            for (int m = k - 1; m >= 0; m--) { /* each factor's share is what is before it times what is after */
-                EACH(int j = 0; j < K; j++) {
-                    r[(factors[m] - 1) * count + j] += before[m][j] * rest[j];
-                    rest[j] *= INNER(factors[m], j);
-                }
-            }
+#define TERM(k) add_adjoint(K, k, FIRST, g, factors, times, d, h, from, count, w, width, back, r)
+            if (k == 2) TERM(2);
+            else if (k == 3) TERM(3);
+            else TERM(4);
+#undef TERM
         }
     }
     EACH(int j = 0; j < K; j++) {
@@ -185,45 +207,117 @@ INLINE vec gather_any(const int K, const int FIRST, int activation, const Group 
     return sum;
 }
 
-/* --- one row's streams --- */
-
-/* Calls for `v` from 0 to `count`, four, two or one vectors at once. */
-#define BY_FOUR(call)                  \
-    int v = 0;                         \
-    for (; v + 4 <= count; v += 4) call(4); \
-    if (v + 2 <= count) { call(2); v += 2; } \
-    if (v < count) call(1);
-
-static void __attribute__((noinline)) spread_general(int activation, const Group *g, const vec *z, vec *t, int value,
-                                                     int slope, int count) {
-#define CALL(K) spread_any(K, 0, activation, g, z, t, value + v, slope + v, count, 0, 0)
-    BY_FOUR(CALL)
-#undef CALL
+/* Derivatives along one coordinate, up to N: the chain rule written out. As `spread` and `gather`. */
+INLINE void spread_line(const int N, const int FIRST, int activation, const Group *g, const vec *restrict z,
+                        vec *restrict t, int value, int slope, int count, const float *w, int width) {
+    for (int v = 0; v < count; v++) {
+        vec d[MAX_ORDER + 2], h[MAX_ORDER + 1];
+        t[value + v] = slopes(activation, N, z[value + v], d);
+        EACH(int k = 1; k <= N; k++)
+            h[k] = !FIRST ? z[slope + (k - 1) * count + v] : k == 1 ? splat(w[g->along[0] * width]) : (vec){0};
+        vec *r = t + slope + v, q = h[1] * h[1];
+        if (N > 0) r[0] = d[1] * h[1];
+        if (N > 1) r[count] = d[1] * h[2] + d[2] * q;
+        if (N > 2) r[2 * count] = d[1] * h[3] + h[1] * (3.0f * d[2] * h[2] + d[3] * q);
+        if (N > 3)
+            r[3 * count] = d[1] * h[4] + d[2] * (4.0f * h[1] * h[3] + 3.0f * h[2] * h[2]) +
+                           q * (6.0f * d[3] * h[2] + d[4] * q);
+    }
 }
 
-static void __attribute__((noinline)) spread_general_first(int activation, const Group *g, const vec *z, vec *t,
-                                                           int value, int slope, int count, const float *w, int width) {
-#define CALL(K) spread_any(K, 1, activation, g, z, t, value + v, slope + v, count, w, width)
-    BY_FOUR(CALL)
-#undef CALL
-}
-
-static vec __attribute__((noinline)) gather_general(int activation, const Group *g, const vec *z, const vec *a,
-                                                    vec *out, int value, int slope, int count) {
+INLINE vec gather_line(const int N, const int FIRST, int activation, const Group *g, const vec *restrict z,
+                       const vec *restrict a, vec *restrict out, int value, int slope, int count, const float *w,
+                       int width) {
     vec sum = {0};
-#define CALL(K) sum += gather_any(K, 0, activation, g, z, a, out, value + v, slope + v, count, 0, 0)
-    BY_FOUR(CALL)
-#undef CALL
+    for (int v = 0; v < count; v++) {
+        vec d[MAX_ORDER + 2], h[MAX_ORDER + 1], c[MAX_ORDER + 1];
+        slopes(activation, N + 1, z[value + v], d);
+        EACH(int k = 1; k <= N; k++) {
+            h[k] = !FIRST ? z[slope + (k - 1) * count + v] : k == 1 ? splat(w[g->along[0] * width]) : (vec){0};
+            c[k] = a[slope + (k - 1) * count + v];
+        }
+        vec back = d[1] * a[value + v], r1 = {0}, r2 = {0}, r3 = {0}, q = h[1] * h[1];
+        if (N > 0) back += d[2] * c[1] * h[1], r1 += d[1] * c[1];
+        if (N > 1) {
+            back += c[2] * (d[2] * h[2] + d[3] * q);
+            r1 += 2.0f * d[2] * h[1] * c[2], r2 += d[1] * c[2];
+        }
+        if (N > 2) {
+            back += c[3] * (d[2] * h[3] + h[1] * (3.0f * d[3] * h[2] + d[4] * q));
+            r1 += 3.0f * c[3] * (d[2] * h[2] + d[3] * q), r2 += 3.0f * d[2] * h[1] * c[3], r3 += d[1] * c[3];
+        }
+        if (N > 3) {
+            vec pairs = 4.0f * h[1] * h[3] + 3.0f * h[2] * h[2];
+            back += c[4] * (d[2] * h[4] + d[3] * pairs + q * (6.0f * d[4] * h[2] + d[5] * q));
+            r1 += 4.0f * c[4] * (d[2] * h[3] + h[1] * (3.0f * d[3] * h[2] + d[4] * q));
+            r2 += 6.0f * c[4] * (d[2] * h[2] + d[3] * q), r3 += 4.0f * d[2] * h[1] * c[4];
+            out[slope + 3 * count + v] = d[1] * c[4];
+        }
+        if (N > 0) out[slope + v] = r1;
+        if (N > 1) out[slope + count + v] = r2;
+        if (N > 2) out[slope + 2 * count + v] = r3;
+        out[value + v] = back;
+        sum += back;
+    }
     return sum;
 }
 
-static vec __attribute__((noinline)) gather_general_first(int activation, const Group *g, const vec *z, const vec *a,
-                                                          vec *out, int value, int slope, int count, const float *w,
-                                                          int width) {
+/* --- one row's streams --- */
+
+/* Along one coordinate by its order; else for `v` from 0 to `count`, four, two or one vectors at once. */
+#define EITHER(line, any)                             \
+    if (g->firsts <= 1) {                             \
+        if (g->order == 0) line(0);                   \
+        else if (g->order == 1) line(1);              \
+        else if (g->order == 2) line(2);              \
+        else if (g->order == 3) line(3);              \
+        else line(4);                                 \
+    } else {                                          \
+        int v = 0;                                    \
+        for (; v + 4 <= count; v += 4) any(4);        \
+        for (; v + 2 <= count; v += 2) any(2);        \
+        for (; v < count; v++) any(1);                \
+    }
+
+static void __attribute__((noinline))
+spread_general(int activation, const Group *g, const vec *z, vec *t, int value, int slope, int count) {
+#define LINE(N) spread_line(N, 0, activation, g, z, t, value, slope, count, 0, 0)
+#define ANY(K) spread_any(K, 0, activation, g, z, t, value + v, slope + v, count, 0, 0)
+    EITHER(LINE, ANY)
+#undef LINE
+#undef ANY
+}
+
+static void __attribute__((noinline))
+spread_general_first(int activation, const Group *g, const vec *z, vec *t, int value, int slope, int count,
+                     const float *w, int width) {
+#define LINE(N) spread_line(N, 1, activation, g, z, t, value, slope, count, w, width)
+#define ANY(K) spread_any(K, 1, activation, g, z, t, value + v, slope + v, count, w, width)
+    EITHER(LINE, ANY)
+#undef LINE
+#undef ANY
+}
+
+static vec __attribute__((noinline))
+gather_general(int activation, const Group *g, const vec *z, const vec *a, vec *out, int value, int slope, int count) {
     vec sum = {0};
-#define CALL(K) sum += gather_any(K, 1, activation, g, z, a, out, value + v, slope + v, count, w, width)
-    BY_FOUR(CALL)
-#undef CALL
+#define LINE(N) sum += gather_line(N, 0, activation, g, z, a, out, value, slope, count, 0, 0)
+#define ANY(K) sum += gather_any(K, 0, activation, g, z, a, out, value + v, slope + v, count, 0, 0)
+    EITHER(LINE, ANY)
+#undef LINE
+#undef ANY
+    return sum;
+}
+
+static vec __attribute__((noinline))
+gather_general_first(int activation, const Group *g, const vec *z, const vec *a, vec *out, int value, int slope,
+                     int count, const float *w, int width) {
+    vec sum = {0};
+#define LINE(N) sum += gather_line(N, 1, activation, g, z, a, out, value, slope, count, w, width)
+#define ANY(K) sum += gather_any(K, 1, activation, g, z, a, out, value + v, slope + v, count, w, width)
+    EITHER(LINE, ANY)
+#undef LINE
+#undef ANY
     return sum;
 }
 

@@ -442,15 +442,16 @@ static void gather(XLA_FFI_CallFrame *frame, const Plan *p, float **features, in
     for (int i = 0; i < p->fields; i++) features[i] = results ? result(frame, i) : argument(frame, 1 + i);
 }
 
-/* S, U and y on the tape; false if there is no factor. `work`: of columns, readings and S. */
+/* S, U and y on the tape; false if there is no factor. `work`: of columns, readings and S. The precision is
+   the argument `precision_at`. */
 static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *features, const Tape *tape,
-                       double *work) {
+                       double *work, int precision_at) {
     int at = 1 + p->fields;
     double *slopes = work, *targets = widen(slopes, argument(frame, at), p->columns, p->wide);
     double *strips = widen(targets, argument(frame, at + 1), p->rows, p->stride);
     fill(p, features, slopes, tape->s);
     transpose_rows(p, tape->s, strips);
-    int fine = factorise(p, strips, argument(frame, at + 3), tape->factor, tape->inverse);
+    int fine = factorise(p, strips, argument(frame, precision_at), tape->factor, tape->inverse);
     for (int v = 0; v < p->vectors; v++) {
         vec sum = {0};
         for (int r = 0; r < p->rows; r++) sum += targets[r] * load(strips + ((size_t)v * p->stride + r) * LANES);
@@ -472,7 +473,7 @@ XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
     gather(frame, &p, features, 0);
     double *work = reserve(work_size(&p) + p.wide);
     if (!work) return fail(frame, no_memory);
-    int fine = find_factor(frame, &p, features, &tape, work);
+    int fine = find_factor(frame, &p, features, &tape, work, 4 + p.fields);
     widen(tape.a, argument(frame, 3 + p.fields), p.size, p.padded);
     for (int j = 0; j < p.padded; j++) tape.a[j] += tape.y[j];
     solve_up(&p, tape.factor, tape.inverse, tape.a);
@@ -488,6 +489,34 @@ XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
     narrow(result(frame, 0), tape.a, p.size);
     values(&p, features, tape.a, work + work_size(&p), result(frame, 1));
     *(float *)result(frame, 2) = (float)log_determinant;
+    return 0;
+}
+
+/* (plan, features of each field, slopes, targets, precision) -> (mean U^-1 y, U^-1, U), matrices row after row */
+XLA_FFI_Error *bpinn_conditional_factor(XLA_FFI_CallFrame *frame) {
+    if (asked_for_version(frame)) return 0;
+    Plan p;
+    read_plan(argument(frame, 0), &p);
+    float *features[p.fields], *mean = result(frame, 0), *root = result(frame, 1), *inverse = result(frame, 2);
+    gather(frame, &p, features, 0);
+    double *work = reserve(work_size(&p) + p.padded + tape_size(&p));
+    if (!work) return fail(frame, no_memory);
+    double *x = work + work_size(&p);
+    Tape tape = read_tape(&p, x + p.padded);
+    int fine = find_factor(frame, &p, features, &tape, work, 3 + p.fields);
+    solve_up(&p, tape.factor, tape.inverse, tape.y);
+    for (int i = 0; i < p.size; i++) mean[i] = fine ? (float)tape.y[i] : NAN;
+    for (int j = 0; j < p.size; j++) {
+        memset(x, 0, p.padded * sizeof(double));
+        x[j] = 1.0;
+        for (int v = 0; v < p.vectors; v++) {
+            vec sum = times(&p, tape.factor, x, v, v);
+            for (int i = 0; i < LANES && v * LANES + i < p.size; i++)
+                inverse[(size_t)(v * LANES + i) * p.size + j] = fine ? (float)sum[i] : NAN;
+        }
+        solve_up(&p, tape.factor, tape.inverse, x);
+        for (int i = 0; i < p.size; i++) root[(size_t)i * p.size + j] = fine ? (float)x[i] : NAN;
+    }
     return 0;
 }
 
@@ -570,7 +599,7 @@ XLA_FFI_Error *bpinn_conditional_residual(XLA_FFI_CallFrame *frame) {
     if (!work) return fail(frame, no_memory);
     double *a = work + work_size(&p);
     Tape tape = read_tape(&p, widen(a, argument(frame, 3 + p.fields), p.size, p.padded));
-    int fine = find_factor(frame, &p, features, &tape, work);
+    int fine = find_factor(frame, &p, features, &tape, work, 4 + p.fields);
     for (int v = 0; v < p.vectors; v++) {
         vec sum = times(&p, tape.factor, a, v, v);
         for (int i = 0; i < LANES && v * LANES + i < p.size; i++)

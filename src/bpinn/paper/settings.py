@@ -23,8 +23,8 @@ def dropout(rate: float, quick: int, draws: int, full: int) -> Mapping[str, Meth
 def flow(euler_steps: int) -> Mapping[str, Method]:
     """The paper trains for 100,000 steps, about a day; we train for 3,000 in the "paper" preset."""
     return {
-        "tiny": Flow(num_steps=10, num_draws=12, chains=1),
-        "quick": Flow(chains=1),
+        "tiny": Flow(num_steps=10, num_draws=12, chains=1, coordinates="plain"),
+        "quick": Flow(chains=1, coordinates="plain"),
         "paper": Flow.paper(steps=euler_steps, num_steps=3000, chains=1),
     }
 
@@ -35,7 +35,7 @@ _HMC: Mapping[str, Method] = {
     "paper": HMC.paper(chains=4, init="anneal"),
 }
 _VI: Mapping[str, Method] = {
-    "tiny": VI(num_steps=20, num_draws=12, chains=1),
+    "tiny": VI(num_steps=20, num_draws=12, chains=1, coordinates="plain"),
     "quick": VI.paper(num_steps=20_000, num_draws=2000, chains=1),
     "paper": VI.paper(chains=1),
 }
