@@ -28,6 +28,7 @@ METHODS = {
     "flow": bp.Flow(layers=2, init="small", num_steps=60, num_draws=30),
     "pinn": bp.PINN(num_steps=200, polish=20),
     "dropout": bp.Dropout(num_steps=200, num_draws=30),
+    "last-layer": bp.LastLayer(num_steps=200, num_draws=30),
 }
 
 

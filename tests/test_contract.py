@@ -125,7 +125,7 @@ def test_what_is_accepted_can_be_inferred(made):
         assert result.diagnose().verdict == "bad"
 
 
-METHODS = [bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN]
+METHODS = [bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer]
 SETTINGS = [(kind, f.name) for kind in METHODS for f in fields(kind)]
 
 

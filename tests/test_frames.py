@@ -15,7 +15,7 @@ from bpinn.convergence import ess_of
 from bpinn.coordinates import Coordinates
 from bpinn.engine.advance import Program, Request
 from bpinn.methods import warmup
-from bpinn.methods.frames import Phase, WhitenedMoves, _triangular_root
+from bpinn.methods.frames import Phase, WhitenedMoves, triangular_root
 from bpinn.methods.hamiltonian import COORDINATES, Hamiltonian
 from bpinn.methods.start import start_at
 from bpinn.posterior import Posterior
@@ -123,7 +123,7 @@ def _errors(draws, expected, variance=0.0):
 def test_the_root_of_a_precision(size, x64):
     matrix = np.random.default_rng(size).standard_normal((size, size + 2))
     precision = matrix @ matrix.T + 0.1 * np.eye(size)
-    factor, inverse = (np.asarray(part) for part in _triangular_root(jnp.asarray(precision), jnp.full(size, 1e-3)))
+    factor, inverse = (np.asarray(part) for part in triangular_root(jnp.asarray(precision), jnp.full(size, 1e-3)))
     np.testing.assert_allclose(factor @ factor.T @ precision, np.eye(size), atol=1e-9)
     np.testing.assert_allclose(factor @ inverse, np.eye(size), atol=1e-12)
     np.testing.assert_array_equal(factor, np.triu(factor))
@@ -136,7 +136,7 @@ def test_the_root_of_a_precision(size, x64):
 )  # fmt: skip
 def test_the_root_of_a_matrix_that_is_no_precision(precision, x64):
     least = jnp.full(len(precision), 0.5)
-    factor, inverse = _triangular_root(jnp.asarray(precision), least)
+    factor, inverse = triangular_root(jnp.asarray(precision), least)
     assert np.all(np.isfinite(factor))
     assert np.all(np.diag(factor) > 0)
     np.testing.assert_allclose(factor @ inverse, np.eye(len(precision)), atol=1e-12)

@@ -42,6 +42,7 @@ METHODS = {
     "smc": bp.SMC(particles=20, num_moves=1, num_leapfrog=3),
     "vi": bp.VI(num_steps=200, num_draws=10, init_steps=100),
     "flow": bp.Flow(layers=2, hidden=(8,), num_steps=40, num_draws=10, init="small"),
+    "last-layer": bp.LastLayer(num_steps=200, num_draws=10),
 }
 
 

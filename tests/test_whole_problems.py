@@ -37,6 +37,7 @@ METHODS = [
     bp.Flow(num_steps=5, init_steps=20, num_draws=8, chains=1),
     bp.PINN(num_steps=20, chains=1),
     bp.Dropout(num_steps=40, num_draws=8, last=8, chains=1),
+    bp.LastLayer(num_steps=20, num_draws=8, chains=1),
 ]
 # What equations are made of, from a value and another: smooth, steep, and not defined everywhere.
 FORMULAS = [

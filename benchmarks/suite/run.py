@@ -30,7 +30,7 @@ import bpinn as bp
 from benchmarks.suite import SUITE, Case
 from bpinn.convergence import convergence
 
-METHODS = {c.__name__.lower(): c for c in (bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN)}
+METHODS = {c.__name__.lower(): c for c in (bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer)}
 QUICK = {
     "hmc": dict(num_warmup=20, num_draws=20, num_leapfrog=5, chains=2),
     "nuts": dict(num_warmup=20, num_draws=20, chains=2),
@@ -39,6 +39,7 @@ QUICK = {
     "flow": dict(num_steps=50),
     "dropout": dict(num_steps=50),
     "pinn": dict(num_steps=50),
+    "lastlayer": dict(num_steps=50),
 }
 COLUMNS = (
     "problem",

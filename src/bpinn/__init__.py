@@ -10,7 +10,7 @@ from bpinn.fields import MLP, Exponential, Field, KarhunenLoeve, Matern32, Mater
 from bpinn.inference import infer
 from bpinn.likelihoods import Likelihood
 from bpinn.measurements import Average, Difference, Integral, Periodic
-from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, Method
+from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, LastLayer, Method
 from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
@@ -40,6 +40,7 @@ __all__ = [
     "InputError",
     "Integral",
     "KarhunenLoeve",
+    "LastLayer",
     "Likelihood",
     "Matern32",
     "Matern52",

@@ -4,9 +4,10 @@ from bpinn.methods.base import Method
 from bpinn.methods.dropout import Dropout
 from bpinn.methods.flow import Flow
 from bpinn.methods.hmc import HMC
+from bpinn.methods.last_layer import LastLayer
 from bpinn.methods.nuts import NUTS
 from bpinn.methods.pinn import PINN
 from bpinn.methods.smc import SMC
 from bpinn.methods.vi import VI
 
-__all__ = ["HMC", "NUTS", "PINN", "SMC", "VI", "Dropout", "Flow", "Method"]
+__all__ = ["HMC", "NUTS", "PINN", "SMC", "VI", "Dropout", "Flow", "LastLayer", "Method"]

@@ -193,7 +193,7 @@ class WhitenedMoves(Moves):
         frame = frame._replace(reference=plain)
         if frame.precision is not None:
             least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
-            factor, inverse = _triangular_root(frame.precision, least)
+            factor, inverse = triangular_root(frame.precision, least)
             frame = frame._replace(reference=plain._replace(scalars=factor, inverse=inverse))
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
@@ -298,7 +298,7 @@ def white(model: Model) -> np.ndarray:
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 
 
-def _triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
+def triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     """An upper triangular F with F F' = P^-1 and its inverse, for a symmetric P that may not be positive.
 
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.

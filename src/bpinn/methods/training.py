@@ -81,19 +81,19 @@ class Fit(Stage):
 
         def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, total, used = carry
-            loss, gradient = jax.value_and_grad(s.cost, argnums=2)(
+            (loss, memory), gradient = jax.value_and_grad(s.learn, argnums=2, has_aux=True)(
                 model, data, state.params, state.memory, jax.random.fold_in(key, i)
             )
             usable = jnp.isfinite(loss) & jnp.all(
                 jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)])
             )
             moves, moved = optimiser.update(gradient, state.optimiser, state.params)
-            params, moved = jax.tree.map(
-                lambda new, old: jnp.where(usable, new, old),
-                (optax.apply_updates(state.params, moves), moved),
-                (state.params, state.optimiser),
+            params, moved, memory = jax.tree.map(
+                lambda new, old: new if new is old else jnp.where(usable, new, old),
+                (optax.apply_updates(state.params, moves), moved, memory),
+                (state.params, state.optimiser, state.memory),
             )
-            memory = s.remember(model, params, state.memory)
+            memory = s.remember(model, params, memory)
             trace = state.trace if s.patience is None else _watch(state.trace, loss, s.patience)
             return (
                 State(params, moved, memory, trace, state.steps + 1),
@@ -160,7 +160,7 @@ class Sample(Stage):
     settings: "Trained"
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
-        return previous
+        return self.settings.prepared(model, data, key, previous)
 
     def step(self, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
         params, memory = state
@@ -206,6 +206,14 @@ class Trained(Method):
         self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
     ) -> tuple[Array, dict[str, Array]]:
         """One draw of ``z``, and the statistics to record with it."""
+
+    def learn(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> tuple[Array, Any]:
+        """The loss, and the memory after it was computed."""
+        return self.cost(model, data, params, memory, key), memory
+
+    def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        """Parameters and memory to draw from: those that the fit ended with, unless there is more to compute."""
+        return previous
 
     def remember(self, model: Model, params: Any, memory: Any) -> Any:
         """The memory after a step."""

@@ -1,0 +1,261 @@
+"""Trained hidden weights, and the Gaussian of the output layer given them: an approximate posterior by a fit.
+
+A field is linear in its output layer, so its posterior given the hidden weights and the scalars is a Gaussian in closed
+form, and so is the marginal density of everything else (see `bpinn.coordinates`). Hidden weights are trained on that
+marginal density, kept close to a draw of their prior, so that they have its typical size: at the maximum of their own
+density networks would be far smoother than those of the posterior. As in anchored ensembles (Pearce et al. 2020), fits
+with different draws differ where the readings leave the hidden weights free.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.smc.resampling import systematic
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
+from bpinn.diagnostics import Diagnosis, diagnose_last_layer
+from bpinn.errors import InputError
+from bpinn.methods.base import check_count
+from bpinn.methods.frames import triangular_root
+from bpinn.methods.start import prior_units, small
+from bpinn.methods.training import Trained
+from bpinn.posterior import Model
+from bpinn.problem import Problem
+from bpinn.registry import register
+from bpinn.run_output import RunOutput
+
+MOST_READINGS = 4000  # above this, matrices over the readings are too large
+PROBE = 0.2  # length of finite differences, in units of the curvature's radius
+
+
+class Memory(NamedTuple):
+    """The draw that hidden weights are kept close to, in units of the prior, and the streams of the last solution."""
+
+    anchor: Array
+    streams: RawStreams
+
+
+class Fitted(NamedTuple):
+    """What draws are made from, with parameters in units of the prior.
+
+    Each row of ``scalars`` is the displacement of the scalars of one draw, which moves all of ``params`` by
+    ``response``; ``log_weights`` are the importance weights with which these rows were chosen. Without scalars there
+    is nothing to displace, and draws differ in the output layer only.
+    """
+
+    params: Array
+    streams: RawStreams
+    response: Array | None
+    scalars: Array | None
+    log_weights: Array
+
+
+@register("last-layer")
+@dataclass(frozen=True, kw_only=True)
+class LastLayer(Trained):
+    """Trained hidden weights with the exact Gaussian of the output layer: approximate error bars from a fit.
+
+    Output weights and coefficients are drawn from their Gaussian given everything else, which is exact where equations
+    are linear in the fields. Unknowns, inferred noise levels and scales are drawn from a Gaussian with the linearised
+    model's covariance, and hidden weights only follow them. Karhunen-Loève fields have no hidden weights: the Gaussian
+    of the unknowns is then corrected by importance weights, and the draws are those of the posterior if equations are
+    linear in the fields.
+
+    Arguments:
+        num_steps: steps of Adam.
+        learning_rate: learning rate of Adam, in units of the prior's standard deviations.
+        schedule: "cosine" decreases the learning rate to a hundredth; "constant" keeps it.
+        patience: window, in steps; stop when the mean marginal density over a window is no better than over the
+            previous one. By default there is no early stopping.
+        num_draws: draws of each fit.
+        chains: number of fits, each with hidden weights close to another draw of their prior; their differences show
+            some of the uncertainty of the hidden weights.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.paper.inverse_reaction_1d(noise=0.1).problem
+        >>> result = bp.infer(problem, bp.LastLayer(num_steps=200, num_draws=50), seed=0, progress=False)
+        >>> result.draws("k").shape, result.diagnose().verdict != "good"
+        ((2, 50), True)
+    """
+
+    is_posterior: ClassVar[bool] = True
+    recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_weight"})
+    objective: ClassVar[str] = "log_marginal"
+    sign: ClassVar[float] = -1.0
+
+    num_draws: int = 1000
+    chains: int = 2
+
+    def __post_init__(self) -> None:
+        self._check()
+        check_count("LastLayer", "num_draws", self.num_draws, 4)
+
+    def check(self, problem: Problem) -> None:
+        count = sum(len(readings.values) for readings in problem.readings)
+        if count > MOST_READINGS:
+            raise InputError(
+                f"LastLayer: the problem has {count} readings, but matrices over the readings are limited to "
+                f"{MOST_READINGS}; use fewer points for the equations, or bp.HMC()"
+            )
+
+    @property
+    def _num_draws(self) -> int:
+        return self.num_draws
+
+    def judge(self, run: RunOutput) -> Diagnosis:
+        return diagnose_last_layer(run)
+
+    # --- training ---
+
+    def begin(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Array, Memory]:
+        """Hidden weights from the prior, scalars close to the centre of theirs; zeros for the output layer.
+
+        Equations are linearised around fields that are zero until there is a solution.
+        """
+        key_start, key_hidden = jax.random.split(key)
+        centre, scale = prior_units(model)
+        draw = (model.parameters.sample_prior(key_hidden) - centre) / scale
+        params = jnp.where(_hidden(model) > 0, draw, small(model, data, key_start)).at[model.linear].set(0.0)
+        theta, scalars = model.parameters.split(centre + scale * params)
+        return params, Memory(params, model.sensors.raw(theta, scalars, data["sensors"], model.native))
+
+    def learn(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> tuple[Array, Memory]:
+        """The anchored marginal density, linearised around the last solution, and the new solution."""
+        log_density, streams = _marginal(model, data, params, memory)
+        return -log_density, memory._replace(streams=jax.lax.stop_gradient(streams))
+
+    def cost(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> Array:
+        return self.learn(model, data, params, memory, key)[0]
+
+    # --- draws ---
+
+    def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Fitted, tuple[()]]:
+        params, memory = previous
+        even = jnp.zeros(self.num_draws, params.dtype)
+        first, size = model.parameters.num_weights, model.dim - model.parameters.num_weights
+        if not size:
+            return Fitted(params, memory.streams, None, None, even), ()
+        precision, response = _linearised(model, data, params, memory)
+        factor = triangular_root(precision, jnp.ones(size, params.dtype))[0]
+        key_scalars, key_chosen = jax.random.split(key)
+        eps = jax.random.normal(key_scalars, (self.num_draws, size), params.dtype)
+        scalars = eps @ factor.T
+        if first > len(model.linear):  # there are hidden weights, and weights would be those of fixed ones
+            return Fitted(params, memory.streams, response, scalars, even), ()
+
+        def log_weight(given: tuple[Array, Array]) -> Array:
+            eps, scalars = given
+            return _marginal(model, data, params + response @ scalars, memory)[0] + 0.5 * jnp.vdot(eps, eps)
+
+        log_weights = jax.lax.map(log_weight, (eps, scalars))
+        log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
+        log_weights = jnp.where(jnp.any(jnp.isfinite(log_weights)), log_weights, 0.0)
+        chosen = systematic(key_chosen, jax.nn.softmax(log_weights), self.num_draws)
+        return Fitted(params, memory.streams, response, scalars[chosen], log_weights), ()
+
+    def draw(
+        self, model: Model, data: Any, params: Fitted, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        centre, scale = prior_units(model)
+        moved = params.params
+        if params.response is not None and params.scalars is not None:
+            moved = moved + params.response @ params.scalars[number]
+        w = centre + scale * moved
+        v = jax.random.normal(key, (len(model.linear),), w.dtype)
+        z = _coordinates(model, data, params.streams).to_plain(w.at[model.linear].set(v))[0]
+        return z, {"log_weight": params.log_weights[number]}
+
+
+def _hidden(model: Model) -> Array:
+    """One for parameters of fields that are not linear, otherwise zero."""
+    hidden = np.ones(model.dim)
+    hidden[model.linear] = 0.0
+    hidden[model.parameters.num_weights :] = 0.0
+    return jnp.asarray(hidden, dtype=float)
+
+
+def _coordinates(model: Model, data: Any, streams: RawStreams) -> Coordinates:
+    one = unit_scalars(model)
+    return Coordinates(model, data, Reference(streams, one, one))
+
+
+def _marginal(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, RawStreams]:
+    """Log density of hidden weights and scalars without the output layer, with the anchor as the prior's centre.
+
+    Up to a constant; also the streams of the solution, whose output layer is at the centre of its Gaussian.
+    """
+    centre, scale = prior_units(model)
+    coordinates = _coordinates(model, data, memory.streams)
+    w = (centre + scale * params).at[model.linear].set(0.0)
+    solved = coordinates.solve(w)
+    hidden = _hidden(model)
+    anchored = 0.5 * jnp.sum(hidden * (params**2 - (params - memory.anchor) ** 2))
+    return coordinates.log_density_of(solved) + solved.log_determinant + anchored, solved.streams
+
+
+def _linearised(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, Array]:
+    """The precision of the scalars in the linearised model, and the response of all parameters to them.
+
+    With readings linear in all weights x and scalars k, in units of noise and prior, y = X x + K k + noise, the scalars
+    have the precision 1 + K' M^-1 K, M = 1 + X X', and given k the weights have the mean -X' M^-1 K k. Scalars that
+    no prediction depends on are noise levels, whose curvature is measured.
+    """
+    first, size = model.parameters.num_weights, model.dim - model.parameters.num_weights
+    jacobian = _jacobian(model, data, params, memory)
+    weights, scalars = jacobian[:, :first], jacobian[:, first:]
+    # By QR of the stacked rows: M spans too many orders of magnitude for its Cholesky factor in single precision.
+    factor = jnp.linalg.qr(weights.T, mode="r")
+    root = jnp.linalg.qr(jnp.concatenate([factor, jnp.eye(len(weights), dtype=factor.dtype)]), mode="r")
+    half = solve_triangular(root, scalars, trans=1)
+    precision = jnp.eye(size, dtype=params.dtype) + half.T @ half
+    response = -weights.T @ solve_triangular(root, half)
+    response = _hidden(model)[:first, None] * response
+    silent = jnp.all(scalars == 0, axis=0)
+    if any(group.noise_name for group in model.groups):
+        measured = _measured(model, data, params, memory, precision)
+        precision = jnp.where(silent[:, None] | silent, measured, precision)
+    return precision, jnp.concatenate([response, jnp.eye(size, dtype=params.dtype)])
+
+
+def _jacobian(model: Model, data: Any, params: Array, memory: Memory) -> Array:
+    """Derivatives of all predictions, in units of their noise, by all parameters, in units of their prior."""
+    centre, scale = prior_units(model)
+    w = (centre + scale * params).at[model.linear].set(0.0)
+    z = _coordinates(model, data, memory.streams).to_plain(w)[0]
+    levels = model.parameters.split(z)[1]
+    predicted, pull = jax.vjp(lambda z: jnp.concatenate(model.predicted(z, data)), z)
+    roots, at = [], 0
+    for group, values, noise in zip(model.groups, data["values"], data["noise"], strict=True):
+        mean = predicted[at : at + len(values)]
+        information = group.likelihood.information(
+            mean, noise if group.noise_name is None else levels[group.noise_name]
+        )
+        roots.append(jnp.broadcast_to(jnp.sqrt(information), mean.shape))
+        at += len(values)
+    rows = jax.lax.map(lambda row: pull(row)[0], jnp.diag(jnp.concatenate(roots)))
+    return jnp.where(jnp.isfinite(rows), rows, 0.0) * scale
+
+
+def _measured(model: Model, data: Any, params: Array, memory: Memory, precision: Array) -> Array:
+    """The curvature of the marginal density in the scalars, by finite differences of gradients."""
+    first = model.parameters.num_weights
+    slope = jax.grad(lambda params: _marginal(model, data, params, memory)[0])
+
+    def column(given: tuple[Array, Array]) -> Array:
+        which, reach = given
+        push = jnp.zeros_like(params).at[first + which].set(reach)
+        low, high = jax.lax.map(slope, jnp.stack([params - push, params + push]))
+        return (low - high)[first:] / (2 * reach)
+
+    def once(_: Array, precision: Array) -> Array:
+        reach = PROBE / jnp.sqrt(jnp.maximum(jnp.diag(precision), 1.0))
+        return jax.lax.map(column, (jnp.arange(len(reach)), reach))
+
+    found = jax.lax.fori_loop(0, 2, once, precision)
+    return jnp.where(jnp.isfinite(found), 0.5 * (found + found.T), precision)
