@@ -190,11 +190,9 @@ class WhitenedMoves(Moves):
         learning = jnp.where(annealing, *self.learning)
         frame = frame._replace(mean=mean, age=age)
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
-        frame = frame._replace(reference=plain)
-        if frame.precision is not None:
-            least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
-            factor, inverse = triangular_root(frame.precision, least)
-            frame = frame._replace(reference=plain._replace(scalars=factor, inverse=inverse))
+        frame = frame._replace(reference=_scaled(model, plain, frame.precision))
+        factor, inverse = frame.reference.scalars, frame.reference.inverse
+        if factor is not None:
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
             slope, slopes = jnp.split(gradient, [model.parameters.num_weights])
             w, gradient = jnp.append(hidden, inverse @ scalars), jnp.append(slope, factor.T @ slopes)
@@ -253,10 +251,10 @@ class WhitenedMoves(Moves):
             lambda z: model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native), particles
         )
         streams = jax.tree.map(lambda stream: jnp.mean(stream, axis=0), each)
-        size = len(frame.precision)
-        one = jnp.eye(size, dtype=particles.dtype)
+        one = unit_scalars(model)
         unscaled = Coordinates(model, data, Reference(streams, one, one))
-        chosen = jax.random.randint(key, (self.rounds * max(size, 2),), 0, len(particles))
+        probes = self.rounds * max(model.dim - model.parameters.num_weights, 2)
+        chosen = jax.random.randint(key, (probes,), 0, len(particles))
 
         def measured(i: Array, frame: Frame) -> Frame:
             w = unscaled.to_white(particles[chosen[i]], weight)
@@ -264,8 +262,7 @@ class WhitenedMoves(Moves):
             return self._measured(model, unscaled, frame, w, phase, jnp.asarray(self.learning[1], w.dtype))[0]
 
         frame = jax.lax.fori_loop(0, len(chosen), measured, frame)
-        root = _triangular_root(frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0)
-        return frame._replace(reference=Reference(streams, *root), mean=streams)
+        return frame._replace(reference=_scaled(model, unscaled.reference, frame.precision), mean=streams)
 
     def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
         return Coordinates(model, data, frame.reference).to_white(z, weight)
@@ -296,6 +293,15 @@ class WhitenedMoves(Moves):
 def white(model: Model) -> np.ndarray:
     """The components that have unit curvature in whitened coordinates: linear parameters and scalars."""
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
+
+
+def _scaled(model: Model, reference: Reference, precision: Array | None) -> Reference:
+    """The reference with scalars in units of their curvature."""
+    if precision is None:
+        return reference
+    least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
+    factor, inverse = triangular_root(precision, least)
+    return reference._replace(scalars=factor, inverse=inverse)
 
 
 def triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
