@@ -90,7 +90,10 @@ def study_gradients(quick: bool) -> dict:
 
 def sample(chains: int, cores: int, draws: int, keep: int | None, num_leapfrog: int, disk: bool = False) -> dict:
     """One run in this process: seconds of its draws and peak memory; with ``disk`` the draws go to a folder."""
-    method = bp.HMC(num_leapfrog=num_leapfrog, num_warmup=20, num_draws=draws, keep=keep, chains=chains, jitter=0)
+    method = bp.HMC(
+        num_leapfrog=num_leapfrog, num_warmup=20, num_draws=draws, keep=keep, chains=chains, jitter=0,
+        coordinates="plain",
+    )  # fmt: skip
     problem = bp.paper.inverse_reaction_1d().problem
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run" if disk else None

@@ -22,7 +22,7 @@ PROBLEMS = ("regression", "poisson_1d", "nonlinear_1d", "inverse_reaction_1d", "
 def run(name: str, noise: float, init: str, draws: int) -> str:
     paper = getattr(bp.paper, name)(noise=noise, seed=0)
     started = time.perf_counter()
-    method = bp.HMC(init=init, num_leapfrog=100, num_warmup=300, num_draws=draws)
+    method = bp.HMC(init=init, num_leapfrog=100, num_warmup=300, num_draws=draws, coordinates="plain")
     result = bp.infer(paper.problem, method, seed=0, progress=False)
     seconds = time.perf_counter() - started
     grid = paper.problem.grid()

@@ -29,7 +29,9 @@ def main() -> None:
             for seed in range(given.seeds):
                 problem = bp.paper.inverse_reaction_1d(noise=noise, seed=seed).problem
                 equations = Monitor(problem).is_equation
-                result = bp.infer(problem, bp.HMC(step_jitter=jitter, num_draws=600), seed=seed, progress=False)
+                result = bp.infer(
+                    problem, bp.HMC(step_jitter=jitter, num_draws=600, coordinates="plain"), seed=seed, progress=False
+                )
                 ess = 1e5 * ess_of(result.functionals) / result.stats["gradients"].sum()
                 rows.append((ess[~equations].min(), ess[equations].min(), result.stats["acceptance"].mean()))
             read, f, accepted = np.array(rows).T

@@ -17,7 +17,9 @@ from bpinn.convergence import ess_of, rhat_of
 def run(noise: float, num_leapfrog: int, jitter: float, gradients: int) -> str:
     problem = bp.paper.inverse_reaction_1d(noise=noise, seed=0).problem
     draws = gradients // num_leapfrog
-    method = bp.HMC(num_leapfrog=num_leapfrog, jitter=jitter, num_warmup=max(draws // 2, 100), num_draws=draws)
+    method = bp.HMC(
+        num_leapfrog=num_leapfrog, jitter=jitter, num_warmup=max(draws // 2, 100), num_draws=draws, coordinates="plain"
+    )
     result = bp.infer(problem, method, seed=0, progress=False)
     ess = ess_of(result.functionals)
     names = result.functional_names

@@ -179,11 +179,10 @@ def test_without_the_determinant_the_noise_is_wrong(monkeypatch):
     """Proof that the tests above would see it."""
 
     def mistaken(self, w, weight=1.0):
-        z, _, streams = self.solve(w, weight)
-        return self.model.log_prior(z) + weight * self._log_likelihood(z, streams)
+        return self.log_density_of(self.solve(w, weight), weight)
 
     monkeypatch.setattr(Coordinates, "log_density", mistaken)
-    allow(monkeypatch, "mistaken", WhitenedMoves())
+    allow(monkeypatch, "mistaken", WhitenedMoves(freeze=False))  # that of a frozen map is a constant
     result = draw(expansion(PRIOR_OF_NOISE), replace(LONG, coordinates="mistaken"))
     assert errors_from(result.draws("noise_u")[..., None].astype(float), *exact_noise()) > 20
 
@@ -312,3 +311,18 @@ def test_a_resumed_run_has_the_same_draws(steps, tmp_path, blocks_of):
     np.testing.assert_array_equal(resumed.z, whole.z)
     for name, values in whole.stats.items():
         np.testing.assert_array_equal(resumed.stats[name], values)
+
+
+def test_too_many_output_weights_are_left_plain(capsys):
+    """The cost of the map grows with their cube; a run says that it does without."""
+    x = np.linspace(0.0, 1.0, 4)
+    problem = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.MLP(hidden=(600,))},
+        sensors={"u": bp.Sensors("u", {"x": x}, x, noise=0.1)},
+    )
+    assert bp.Posterior(problem).model.linear_fields == ()
+    method = bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2, chains=1)
+    result = bp.infer(problem, method, seed=0, progress=False)
+    assert "601 output weights and coefficients are too many to whiten (at most 500)" in capsys.readouterr().err
+    assert np.all(np.isfinite(result.z))

@@ -16,7 +16,7 @@ from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
-from bpinn.posterior import Model, Posterior
+from bpinn.posterior import MOST_LINEAR, Model, Posterior
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -70,7 +70,8 @@ def infer(
         raise InputError(f"infer: out={str(out)!r} must be a file in an existing folder; create the folder first")
     with _stopping(folder is not None):
         method.check(problem)
-        size = memory_of(method, Posterior(problem).model, chains)
+        model = Posterior(problem).model
+        size = memory_of(method, model, chains)
         if out is not None:  # what cannot be stored is reported before the run, not after it
             json.dumps([describe_problem(problem, {}), describe_settings(method)])
         if folder is not None:
@@ -79,6 +80,12 @@ def infer(
     if size > GIB and folder is None:  # with a folder they stay on disk
         print(
             f"infer: the draws will take {size / GIB:.1f} GiB of memory; use {method.fewer} to store fewer draws",
+            file=sys.stderr,
+        )
+    if model.num_linear > MOST_LINEAR and getattr(method, "coordinates", None) == "whitened":
+        print(
+            f"infer: {model.num_linear:,} output weights and coefficients are too many to whiten (at most "
+            f"{MOST_LINEAR}); plain coordinates are used, which are slower",
             file=sys.stderr,
         )
     report: Callable[[engine.Progress], None] = lambda _: None  # noqa: E731

@@ -310,6 +310,8 @@ def triangular_root(precision: Array, least: Array) -> tuple[Array, Array]:
     By a Cholesky factor P = L D L' whose pivots are replaced by their absolute values, and at least ``least``.
     """
     size = len(precision)
+    if not size:
+        return precision, precision
     symmetric = 0.5 * (precision + precision.T)
     number = jnp.arange(size)
 
