@@ -14,14 +14,17 @@ X = np.linspace(0.0, 1.0, 7)
 READINGS = np.sin(3 * X) + 0.2 * np.random.default_rng(0).standard_normal(7)
 
 
-def infer_line(noise):
+COORDINATES = ["whitened", "plain"]
+
+
+def infer_line(noise, coordinates):
     problem = bp.Problem({"x": (0.0, 1.0)}, {"u": KL}, {"u": bp.Sensors("u", {"x": X}, READINGS, noise)})
-    return bp.infer(problem, bp.SMC(particles=500), seed=0, progress=False)
+    return bp.infer(problem, bp.SMC(particles=500, coordinates=coordinates), seed=0, progress=False)
 
 
-@pytest.fixture(scope="module")
-def linear():
-    return infer_line(0.2)
+@pytest.fixture(scope="module", params=COORDINATES)
+def linear(request):
+    return infer_line(0.2, request.param)
 
 
 def test_evidence_and_posterior_are_those_in_closed_form(linear):
@@ -37,10 +40,11 @@ def test_evidence_and_posterior_are_those_in_closed_form(linear):
     np.testing.assert_allclose(sd, np.sqrt(np.diag(exact.covariance)), rtol=0.1)
 
 
+@pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("noise", [0.05, 1.0])
-def test_evidence_with_more_and_less_noise(noise):
+def test_evidence_with_more_and_less_noise(noise, coordinates):
     """At 0.2 weights that are squared by mistake give nearly the same; here they are off by 3 and by 8."""
-    result = infer_line(noise)
+    result = infer_line(noise, coordinates)
     evidence = result.stats["log_evidence"][:, 0]
     error = evidence.std(ddof=1) / np.sqrt(len(evidence))
     assert error < 0.1
@@ -82,8 +86,9 @@ def probability():
     return halves[1] / sum(halves)
 
 
-def test_two_solutions_have_the_probabilities_that_quadrature_knows():
-    result = bp.infer(TWO, bp.SMC(particles=400), seed=1, progress=False)
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_two_solutions_have_the_probabilities_that_quadrature_knows(coordinates):
+    result = bp.infer(TWO, bp.SMC(particles=400, coordinates=coordinates), seed=1, progress=False)
     first, second = result.modes()
     assert first.probability + second.probability == pytest.approx(1.0)
     assert first.error < 0.04
@@ -140,7 +145,9 @@ def test_populations_do_not_depend_on_cores(tmp_path):
     assert [str(m) for m in again.modes()] == [str(m) for m in one.modes()]
 
 
-@pytest.mark.parametrize("wrong", [{"particles": 5}, {"num_moves": 0}, {"share": 1.5}, {"target_accept": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"particles": 5}, {"num_moves": 0}, {"share": 1.5}, {"target_accept": 0}, {"coordinates": "white"}]
+)
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(bp.InputError, match=f"SMC: {next(iter(wrong))} must be"):
         bp.SMC(**wrong)

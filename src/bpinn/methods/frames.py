@@ -56,6 +56,14 @@ class Moves(ABC):
     def units(self, model: Model) -> Array:
         """The unit of each component, before anything is known: a mass of one in these units."""
 
+    @abstractmethod
+    def shared(self, model: Model, data: Any, frame: Any, particles: Array, weight: Array, key: Array) -> Any:
+        """The frame in which a population of plain vectors moves; ``frame`` is the previous one, None at first."""
+
+    @abstractmethod
+    def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
+        """The position of a plain vector."""
+
     def quickening(self, model: Model, frame: Any) -> Array | float:
         """How much faster than the others components move: the root of a factor on the inverse mass."""
         return 1.0
@@ -85,6 +93,12 @@ class PlainMoves(Moves):
 
     def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
         return state.position, state.logdensity
+
+    def shared(self, model: Model, data: Any, frame: Any, particles: Array, weight: Array, key: Array) -> Any:
+        return ()
+
+    def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
+        return z
 
     def units(self, model: Model) -> Array:
         return prior_units(model)[1]
@@ -229,6 +243,31 @@ class WhitenedMoves(Moves):
     def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
         z, log_determinant = Coordinates(model, data, frame.reference).to_plain(state.position, weight)
         return z, state.logdensity - log_determinant
+
+    def shared(self, model: Model, data: Any, frame: Any, particles: Array, weight: Array, key: Array) -> Any:
+        """Around the mean of the streams; curvatures are averages over particles chosen at random."""
+        if frame is None:
+            return self.begin(model, data, Start(particles[0], weight, particles[0]), weight)[0]
+        each = jax.lax.map(
+            lambda z: model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native), particles
+        )
+        streams = jax.tree.map(lambda stream: jnp.mean(stream, axis=0), each)
+        size = len(frame.precision)
+        one = jnp.eye(size, dtype=particles.dtype)
+        unscaled = Coordinates(model, data, Reference(streams, one, one))
+        chosen = jax.random.randint(key, (self.rounds * max(size, 2),), 0, len(particles))
+
+        def measured(i: Array, frame: Frame) -> Frame:
+            w = unscaled.to_white(particles[chosen[i]], weight)
+            phase = Phase(weight, weight, i, 0)
+            return self._measured(model, unscaled, frame, w, phase, jnp.asarray(self.learning[1], w.dtype))[0]
+
+        frame = jax.lax.fori_loop(0, len(chosen), measured, frame)
+        root = _triangular_root(frame.precision, prior_units(model)[1][model.parameters.num_weights :] ** -2.0)
+        return frame._replace(reference=Reference(streams, *root), mean=streams)
+
+    def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
+        return Coordinates(model, data, frame.reference).to_white(z, weight)
 
     def units(self, model: Model) -> Array:
         """The prior's scale for what is not whitened."""

@@ -18,20 +18,25 @@ from blackjax.smc.resampling import systematic
 from jax import Array
 
 from bpinn.diagnostics import Diagnosis, diagnose_particles
-from bpinn.methods.base import Method, Record, Stage, check_count, check_number
+from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
+from bpinn.methods.frames import Moves, PlainMoves, WhitenedMoves
 from bpinn.methods.hmc import HMC
-from bpinn.methods.start import prior_units
 from bpinn.posterior import Model
 from bpinn.registry import register
 from bpinn.run_output import RunOutput, SamplerStats
 
 FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
+COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(freeze=False), "plain": PlainMoves()}
+MOST_LEAPFROG = {"whitened": 20, "plain": 100}  # steps in a trajectory, unless given: steps are longer if whitened
 BISECTIONS = 60
 WEAKEST = 1e-15  # smallest increase of the likelihood's weight
 
 
 class Population(NamedTuple):
-    """``weight`` is that of the log likelihood; ``ancestors`` index the prior draws that particles descend from."""
+    """``weight`` is that of the log likelihood; ``ancestors`` index the prior draws that particles descend from.
+
+    Particles are plain vectors; ``frame`` is what the population knows about the coordinates that it moves in.
+    """
 
     particles: Array
     ancestors: Array
@@ -40,6 +45,7 @@ class Population(NamedTuple):
     log_evidence: Array
     acceptance: Array
     steps: Array
+    frame: Any = ()
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,16 @@ class Tempering(Stage):
     def until_warm(self) -> bool:
         return True
 
+    @property
+    def moves(self) -> Moves:
+        return COORDINATES[self.settings.coordinates]
+
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Population:
         count, zero = self.settings.particles, jnp.zeros((), float)
         particles = jax.vmap(model.parameters.sample_prior)(jax.random.split(key, count))
         first = jnp.log(jnp.asarray(FIRST_STEP_SIZE, float))
-        return Population(particles, jnp.arange(count), zero, first, zero, zero, jnp.int32(0))
+        frame = self.moves.shared(model, data, None, particles, zero, key)
+        return Population(particles, jnp.arange(count), zero, first, zero, zero, jnp.int32(0), frame)
 
     def step(self, model: Model, data: Any, state: Population, key: Array, step: Array) -> tuple[Population, Record]:
         done = state.weight >= 1.0
@@ -83,21 +94,32 @@ class Tempering(Stage):
             log_evidence=state.log_evidence + total - jnp.log(count),
             steps=state.steps + 1,
         )
+        # Weights are those of plain vectors, and the frame is fixed while particles move, so that each move leaves the
+        # tempered posterior invariant.
+        weight = state.weight
+        frame = self.moves.shared(
+            model, data, state.frame, state.particles, weight, jax.random.fold_in(key_moves, self.settings.num_moves)
+        )
+        positions = jax.lax.map(lambda z: self.moves.position(model, data, frame, z, weight), state.particles)
         moves = lambda i, s: self._move(model, data, s, jax.random.fold_in(key_moves, i))  # noqa: E731
-        return jax.lax.fori_loop(0, self.settings.num_moves, moves, state)
+        state = state._replace(particles=positions, frame=frame)
+        state = jax.lax.fori_loop(0, self.settings.num_moves, moves, state)
+
+        def plain(position: Array) -> Array:
+            return self.moves.plain(model, data, frame, hmc.HMCState(position, weight, position), weight)[0]
+
+        return state._replace(particles=jax.lax.map(plain, state.particles))
 
     def _move(self, model: Model, data: Any, state: Population, key: Array) -> Population:
-        """Move every particle by one trajectory; the step size adapts to the acceptance rate."""
+        """Move every particle by one trajectory in the frame; the step size adapts to the acceptance rate."""
         step_size = jnp.exp(state.log_step_size)
-        length = jnp.clip(TRAJECTORY / step_size, FEWEST_LEAPFROG, self.settings.num_leapfrog).astype(int)
-        mass = prior_units(model)[1] ** 2
-
-        def log_density(z: Array) -> Array:
-            return model.log_prior(z) + state.weight * model.log_likelihood(z, data)
+        length = jnp.clip(TRAJECTORY / step_size, FEWEST_LEAPFROG, self.settings.most_leapfrog).astype(int)
+        mass = (self.moves.units(model) * self.moves.quickening(model, state.frame)) ** 2
+        log_density = self.moves.log_density(model, data, state.frame, state.weight)
 
         def one(given: tuple[Array, Array]) -> tuple[Array, Array]:
-            key, z = given
-            moved, info = HMC().move(key, hmc.init(z, log_density), log_density, step_size, mass, length)
+            key, position = given
+            moved, info = HMC().move(key, hmc.init(position, log_density), log_density, step_size, mass, length)
             return moved.position, jnp.nan_to_num(info.acceptance_rate)
 
         keys = jax.random.split(key, self.settings.particles)
@@ -173,7 +195,10 @@ class SMC(Method):
     Arguments:
         particles: number of particles in a population; each becomes a draw.
         num_moves: trajectories of Hamiltonian Monte Carlo after each tempering step.
-        num_leapfrog: most leapfrog steps in a trajectory; with large step sizes fewer are used.
+        num_leapfrog: most leapfrog steps in a trajectory; with large step sizes fewer are used. By default 20, or 100
+            in plain coordinates, where steps are shorter.
+        coordinates: "whitened" moves output weights and coefficients as standardised residuals of their conditional
+            posterior, as in `HMC`; "plain" moves them as they are.
         share: share of the particles that must stay effective in a tempering step; values near one lead to many small
             steps.
         target_accept: the acceptance rate that step sizes aim for.
@@ -189,10 +214,12 @@ class SMC(Method):
     is_markov: ClassVar[bool] = False
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_evidence", "ancestor"})
     fitted: ClassVar[frozenset[str]] = frozenset({"weight"})
+    before: ClassVar[dict[str, Any]] = {"coordinates": "plain"}
 
     particles: int = 200
     num_moves: int = 3
-    num_leapfrog: int = 100
+    num_leapfrog: int | None = None
+    coordinates: str = "whitened"
     share: float = 0.8
     target_accept: float = 0.8
     most_steps: int = 2000
@@ -200,10 +227,18 @@ class SMC(Method):
 
     def __post_init__(self) -> None:
         check_count("SMC", "particles", self.particles, 20)
-        for name in ("num_moves", "num_leapfrog", "most_steps", "chains"):
+        for name in ("num_moves", "most_steps", "chains"):
             check_count("SMC", name, getattr(self, name))
+        if self.num_leapfrog is not None:
+            check_count("SMC", "num_leapfrog", self.num_leapfrog)
+        check_choice("SMC", "coordinates", self.coordinates, tuple(COORDINATES))
         check_number("SMC", "share", self.share, 0.0, 1.0)
         check_number("SMC", "target_accept", self.target_accept, 0.0, 1.0)
+
+    @property
+    def most_leapfrog(self) -> int:
+        """``num_leapfrog``, or its default in these coordinates."""
+        return MOST_LEAPFROG[self.coordinates] if self.num_leapfrog is None else self.num_leapfrog
 
     def stages(self) -> tuple[Stage, ...]:
         return Tempering(self.most_steps, self.most_steps, self), Particles(self.particles, 0)
