@@ -56,6 +56,9 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/scaling.py --results $(RESULTS) $(SCALING)
 	@$(BIN)/python benchmarks/kl.py --results $(RESULTS) $(KL)
 	@test -n "$(QUICK)" || $(BIN)/python benchmarks/two_dimensions.py --results $(RESULTS)
+	@echo "== Comparing coordinates, and running the suite"
+	@$(BIN)/python benchmarks/coordinates.py --sets $(if $(QUICK),1,5)
+	@$(BIN)/python benchmarks/suite/run.py --results benchmarks/work/suite.json $(if $(QUICK),--quick)
 	@$(BIN)/python benchmarks/write_page.py --results $(RESULTS) --page $(PAGE)
 
 bench-quick:
