@@ -80,6 +80,7 @@ def test_an_inferred_noise_has_its_posterior():
     assert abs(draws.std() / right.std() - 1) < 0.15
 
 
+@pytest.mark.slow
 def test_a_network_with_an_unknown_is_near_hmc():
     """HMC has k = 0.795 ± 0.0605 (docs/methods.md), with chains that agree."""
     found = fit(bp.paper.inverse_reaction_1d(noise=0.1).problem, bp.LastLayer(num_steps=4000))
@@ -90,6 +91,7 @@ def test_a_network_with_an_unknown_is_near_hmc():
     assert "hidden weights" in str(found.diagnose())
 
 
+@pytest.mark.slow
 def test_fits_that_are_stuck_are_not_trusted():
     """One hidden layer of 20 neurons is hard for this problem: HMC does not converge, and these fits are too flat."""
     problem = bp.paper.inverse_reaction_1d(noise=0.1, surrogate=bp.MLP(hidden=(20,))).problem

@@ -4,7 +4,6 @@ Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
 """
 
-import contextlib
 import io
 import json
 import sys
@@ -22,7 +21,6 @@ import bpinn as bp
 from bpinn.engine import Progress, available_cores
 from bpinn.errors import InputError
 from bpinn.inference import memory_of
-from bpinn.native import compilation_cache
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -32,7 +30,6 @@ from bpinn.run_folder.manifest import versions
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, DISTRUST, STOPPED = 2, 3, 130
-MOST_CACHED = 2**28  # bytes of compiled programs; the oldest are removed
 
 app = typer.Typer(
     help="Solve differential equations from noisy data, with reliable error bars.",
@@ -75,20 +72,8 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
-    cache: Annotated[bool, typer.Option(help="Keep compiled programs in the user's cache folder.")] = True,
 ) -> None:
-    if cache and jax.config.values["jax_compilation_cache_dir"] is None:
-        _keep_compiled()
-
-
-def _keep_compiled() -> None:
-    """Let JAX keep what it compiles, so that the next run of the same kind of problem starts sooner."""
-    folder = compilation_cache()
-    with contextlib.suppress(OSError):  # a home that cannot be written to
-        folder.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-        jax.config.update("jax_compilation_cache_max_size", MOST_CACHED)
+    pass
 
 
 @app.command()

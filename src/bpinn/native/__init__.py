@@ -71,7 +71,7 @@ def _compiled(compiler: str) -> Path:
         jax.__version__.encode(),
     )
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
-    folder = cache_folder()
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -91,17 +91,6 @@ def _compiled(compiler: str) -> Path:
                 subprocess.run(command, capture_output=True, check=True, timeout=120)
             os.replace(linked, path)  # another process may have been faster; both files are equivalent
     return path
-
-
-def cache_folder() -> Path:
-    """The user's cache folder of bpinn; it may not exist yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
-
-
-def compilation_cache() -> Path:
-    """Where compiled programs are kept, separately for each processor and version of JAX."""
-    parts = (_processor(), jax.__version__, platform.machine())
-    return cache_folder() / f"xla-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
 
 
 def _processor() -> str:
