@@ -1,7 +1,9 @@
 import contextlib
+import gc
 import itertools
 import signal
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -23,6 +25,19 @@ def set_block_size(steps, setattr=setattr):
         setattr(stage_run, "BLOCK_SECONDS", 1e9)
         setattr(stage_run, "BLOCK_STEPS", steps)
         setattr(advance, "BLOCK_STEPS", steps)
+
+
+MOST_MAPPINGS = 20_000  # of memory; Linux allows 65,530, and a compiled program takes some hundred
+
+
+@pytest.fixture(autouse=True)
+def few_mappings():
+    """Drop compiled programs once there are many: beyond the limit of mappings XLA crashes while it compiles."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
