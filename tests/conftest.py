@@ -132,6 +132,21 @@ def _quick_compilation(request):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _compile_once(tmp_path_factory):
+    """Keep what is compiled for later tests, and for the processes that tests start: much of it is the same.
+
+    The folder is new for every session and every worker.
+    """
+    folder = str(tmp_path_factory.mktemp("compiled"))
+    settings = {"compilation_cache_dir": folder, "persistent_cache_min_compile_time_secs": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            jax.config.update(f"jax_{name}", value)
+            patch.setenv(f"JAX_{name.upper()}", str(value))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _ctrl_c_is_heard():
     """A shell that starts the tests in the background makes them deaf to it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

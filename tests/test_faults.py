@@ -21,7 +21,7 @@ METHOD = bp.HMC(num_warmup=60, num_draws=200, num_leapfrog=3, chains=2)
 
 
 def infer(**options):
-    return bp.infer(PROBLEM, METHOD, seed=0, progress=False, **options)
+    return bp.infer(PROBLEM, METHOD, seed=0, progress=False, preview=False, **options)
 
 
 @pytest.fixture(scope="module")

@@ -303,7 +303,7 @@ def test_a_resumed_run_has_the_same_draws(steps, tmp_path, blocks_of):
             raise KeyboardInterrupt
 
     try:
-        stopped = draw(network(), QUICK, chains=2, out=tmp_path / "run", progress=stop).interrupted
+        stopped = draw(network(), QUICK, chains=2, out=tmp_path / "run", progress=stop, preview=False).interrupted
     except KeyboardInterrupt:  # there are no draws yet
         stopped = True
     assert stopped

@@ -202,7 +202,7 @@ def test_ctrl_c_before_the_first_draw_is_passed_on():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match="before the first draw"):
-        bp.infer(make_problem(), bp.HMC(num_warmup=5000), seed=0, chains=1, progress=interrupt)
+        bp.infer(make_problem(), bp.HMC(num_warmup=5000), seed=0, chains=1, progress=interrupt, preview=False)
 
 
 def test_memory_is_said_beforehand(problem, capsys, monkeypatch):
@@ -536,7 +536,9 @@ def test_a_run_with_lost_chains_can_be_taken_up_anywhere(hard_to_please, tmp_pat
                 raise KeyboardInterrupt
 
         try:
-            taken_up = bp.infer(straight_line(), method, seed=0, chains=3, progress=interrupt, out=tmp_path / "run")
+            taken_up = bp.infer(
+                straight_line(), method, seed=0, chains=3, progress=interrupt, out=tmp_path / "run", preview=False
+            )
         except KeyboardInterrupt:
             continue
         if not taken_up.interrupted:

@@ -4,10 +4,12 @@ Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
 """
 
+import contextlib
 import io
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +20,11 @@ import numpy as np
 import typer
 
 import bpinn as bp
+from bpinn import preview
 from bpinn.engine import Progress, available_cores
 from bpinn.errors import InputError
-from bpinn.inference import memory_of
+from bpinn.inference import check_within, memory_of
+from bpinn.native import compilation_cache
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -30,6 +34,7 @@ from bpinn.run_folder.manifest import versions
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, DISTRUST, STOPPED = 2, 3, 130
+MOST_CACHED = 2**28  # bytes of compiled programs; the oldest are removed
 
 app = typer.Typer(
     help="Solve differential equations from noisy data, with reliable error bars.",
@@ -42,6 +47,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the resul
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Allow the file to use data outside its folder.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the report.")]
+Within = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Stop after so many seconds, with the best answer so far.")
+]
 Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by default.", min=1)]
 
 
@@ -72,8 +80,22 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
+    cache: Annotated[bool, typer.Option(help="Keep compiled programs in the user's cache folder.")] = True,
 ) -> None:
-    pass
+    if cache and jax.config.values["jax_compilation_cache_dir"] is None:
+        _keep_compiled()
+
+
+def _keep_compiled() -> None:
+    """Let JAX keep what it compiles, so that the next run of the same kind of problem starts sooner."""
+    folder = compilation_cache()
+    # A damaged entry is compiled again; JAX would warn of it in every run.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
+    with contextlib.suppress(OSError):  # a home that cannot be written to
+        folder.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_compilation_cache_max_size", MOST_CACHED)
 
 
 @app.command()
@@ -153,30 +175,36 @@ def run(
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
     changes: Changes = None,
     cores: Cores = None,
+    within: Within = None,
     allow_outside: Outside = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a problem file. After Ctrl-C, `bpinn resume` continues the run."""
+    """Run a problem file. After Ctrl-C, or when time is over, `bpinn resume` continues the run."""
+    if within is not None:
+        check_within("--within", within)
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     started = runs.start(file, out, said, allow_outside=allow_outside)
     if not (quiet or as_json):
         print(f"{started.problem_file.title}\n  {started.problem_file.problem}\n  in {started.folder}", file=sys.stderr)
-    _go(started, cores, quiet, as_json, no_report)
+    _go(started, cores, within, quiet, as_json, no_report)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run folder.")],
     cores: Cores = None,
+    within: Within = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
+    if within is not None:
+        check_within("--within", within)
     found = runs.open_run(folder)
-    _go(found, cores, quiet, as_json, no_report)
+    _go(found, cores, within, quiet, as_json, no_report)
 
 
 @app.command()
@@ -194,29 +222,34 @@ def _warn(message: str) -> None:
     print(f"bpinn: {message}", file=sys.stderr)
 
 
-def _go(started: runs.FileRun, cores: int | None, quiet: bool, as_json: bool, no_report: bool) -> None:
+def _go(
+    started: runs.FileRun, cores: int | None, within: float | None, quiet: bool, as_json: bool, no_report: bool
+) -> None:
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     has_report = started.is_done and started.page.exists()
-    result = started.go(report, _warn, cores)
+    begun = preview.clock()
+    result = started.go(report, _warn, cores, within)
+    stopped = result.interrupted and (within is None or preview.clock() - begun < within)
     if result.interrupted:
-        print(f"bpinn: stopped; resume with: bpinn resume {started.folder}", file=sys.stderr)
-    elif not (no_report or has_report):
+        why = "stopped" if stopped else f"{within:g} s are over"
+        print(f"bpinn: {why}; resume with: bpinn resume {started.folder}", file=sys.stderr)
+    if not (stopped or no_report or has_report):
         started.report(result)
-    _tell(result, started, as_json)
-    if result.interrupted:
+    _tell(result, started, stopped, as_json)
+    if stopped:
         raise typer.Exit(STOPPED)
 
 
-def _tell(result: Result, started: runs.FileRun, as_json: bool) -> None:
+def _tell(result: Result, started: runs.FileRun, stopped: bool, as_json: bool) -> None:
     health = result.diagnose()
     if as_json:
         print(json.dumps(_as_json(result, started)))
     else:
         print(result.summary())
         page = started.page
-        if not result.interrupted:
+        if not stopped:
             print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")
-    if health.verdict == "bad" and not result.interrupted:
+    if health.verdict == "bad" and not stopped:
         raise typer.Exit(DISTRUST)
 
 
@@ -235,6 +268,7 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
         "draws": result.z.shape[1],
         "seconds": result.seconds,
         "interrupted": result.interrupted,
+        "preview": bool(getattr(result.method, "instead_of", "")),
     }
 
 

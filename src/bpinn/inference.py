@@ -17,6 +17,7 @@ from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
 from bpinn.posterior import MOST_LINEAR, Model, Posterior
+from bpinn.preview import answer
 from bpinn.problem import Problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -40,6 +41,8 @@ def infer(
     progress: bool | Callable[[engine.Progress], None] = True,
     out: str | Path | None = None,
     cores: int | None = None,
+    within: float | None = None,
+    preview: bool = True,
 ) -> Result:
     """Draw from the posterior of a problem.
 
@@ -54,15 +57,20 @@ def infer(
             folder resumes a run that was stopped or killed, and the draws are identical to those of an uninterrupted
             run; for a finished run it returns the result. `bpinn.load` reads both.
         cores: number of cores to use; all by default.
+        within: seconds after which the best answer so far is returned, with the verdict it deserves: draws, or a
+            preview. A preview itself takes some seconds, and a step that has begun is finished.
+        preview: whether an approximate answer, a `LastLayer` fit that says so in its verdict, takes the place of draws
+            if a run is stopped in warm-up; it is also displayed during a long warm-up. It does not change the draws.
 
     Ctrl-C stops a run and returns the draws so far; a fit is stopped where it is, and draws are made from it. During
-    warm-up, or while a starting point is being found, there is nothing to return, and `KeyboardInterrupt` is raised.
+    warm-up there are no draws yet, and the preview is returned; without one, before the first step, or with a second
+    Ctrl-C, `KeyboardInterrupt` is raised.
 
     Example:
         ``result = bp.infer(problem, bp.HMC(), seed=0)``
     """
     method = HMC() if method is None else method
-    _check(problem, method, seed, chains, cores)
+    _check(problem, method, seed, chains, cores, within)
     method = method.plain()
     chains = method.chains if chains is None else int(chains)
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
@@ -93,12 +101,15 @@ def infer(
         report = Display()
     elif callable(progress):
         report = progress
-    settings: dict[str, Any] = {"seed": int(seed), "chains": chains, "cores": cores, "report": report}
+    settings: dict[str, Any] = {
+        "seed": int(seed), "chains": chains, "cores": cores, "report": report,
+        "within": within, "previewed": preview, "say": _say,
+    }  # fmt: skip
     with interrupts.listening():  # after the last draw, Ctrl-C waits until everything is saved
         if folder is not None:
             result = _in_folder(folder, problem, method, settings)
         else:
-            result = draw(problem, method, **settings)
+            result = answer(draw, problem, method, **settings)
             if out is not None:
                 result.save(out)
         if interrupts.was_noted() and not result.interrupted:
@@ -108,18 +119,18 @@ def infer(
     return result
 
 
+def _say(message: str) -> None:
+    print(f"infer: {message}", file=sys.stderr)
+
+
 def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
     """Start a run in a folder, or resume it."""
     with only_one(folder):
-
-        def warn(message: str) -> None:
-            print(f"infer: {message}", file=sys.stderr)
-
-        result = finished(folder, {}, warn)
+        result = finished(folder, {}, _say)
         if result is not None:
             result.problem = problem  # its equations can be evaluated
             return result
-        result = draw(problem, method, **settings, checkpoint=Checkpoint(folder, warn))
+        result = answer(draw, problem, method, **settings, checkpoint=Checkpoint(folder, _say))
         if not result.interrupted:
             save(result, folder / RESULT, draws_beside=True)
     return result
@@ -133,7 +144,7 @@ def _stopping(in_folder: bool) -> Iterator[None]:
             yield
         except KeyboardInterrupt as stop:
             kept = "files in the folder are kept" if in_folder else "nothing to keep"
-            raise KeyboardInterrupt(str(stop) or f"stopped before the first step; {kept}") from None
+            raise type(stop)(str(stop) or f"stopped before the first step; {kept}") from None
 
 
 def draw(
@@ -198,7 +209,7 @@ def _check_start(problem: Problem, draws: engine.Draws) -> None:
         raise InputError(f"infer: the log density is not finite at any draw; {advice}")
 
 
-def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> None:
+def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any, within: Any) -> None:
     if not isinstance(problem, Problem):
         raise InputError(f"infer: expected a bp.Problem first, got {type(problem).__name__}")
     if not isinstance(method, Method):
@@ -211,3 +222,11 @@ def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any) -> Non
     for name, value in (("chains", chains), ("cores", cores)):
         if value is not None and not is_whole(value, 1):
             raise InputError(f"infer: {name} must be a positive whole number, got {value!r}")
+    if within is not None:
+        check_within("infer: within", within)
+
+
+def check_within(where: str, seconds: Any) -> None:
+    number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds < np.inf:
+        raise InputError(f"{where} must be a positive number of seconds, got {seconds!r}")

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 import numpy as np
@@ -31,6 +32,7 @@ class Display:
         self._of: Progress | None = None  # the stage whose draws are displayed
         self._since, self._before = 0.0, 0  # when its draws were first seen, and how many there were
         self._lines = 0  # lines on the screen that will be overwritten
+        self.preview: Callable[[], list[str]] = list  # estimates to show during warm-up
 
     def __call__(self, progress: Progress) -> None:
         now = time.perf_counter()
@@ -55,6 +57,7 @@ class Display:
             below.append(stage.figures(latest) if latest else [])
         elif warming:
             what = _counted("warm-up", slowest, stage.num_warmup, stage.until_warm)
+            below.append(self.preview())
         else:
             what = _counted(
                 stage.verb, slowest - stage.num_warmup, stage.num_steps - stage.num_warmup, stage.until_good

@@ -186,7 +186,7 @@ def _one(
 ) -> dict[str, np.ndarray]:
     simulated, truth = simulate(problem, seed)
     if isinstance(method, Method):
-        result = infer(simulated, method, seed=seed, progress=partial(_heed, stop))
+        result = infer(simulated, method, seed=seed, progress=partial(_heed, stop), preview=False)
     else:
         result = method(simulated, seed)
     if result.interrupted:

@@ -101,12 +101,12 @@ def _run(
             started = state.warmed
         seconds[stage.name] = time.perf_counter() - started
         if stopped and (complete(state.chains) == 0 if last else not stage.may_stop):
-            raise KeyboardInterrupt(
+            raise interrupts.Stopped(
                 "stopped during warm-up, before the first draw; a run in a folder (out=) can be resumed"
             )
         interrupted |= stopped
         if any(chain.state is None for chain in state.chains):
-            raise KeyboardInterrupt("stopped before every chain had started")
+            raise interrupts.Stopped("stopped before every chain had started")
         positions = [stage.position(chain.state) for chain in state.chains]
         if stage.has_history:
             history = joined(history, history_of(state.chains))

@@ -7,7 +7,7 @@ here, and the record is checked between blocks of steps.
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,21 @@ FORGETFUL = ("_xla_gc_callback", "__del__")  # callbacks that swallow exceptions
 _noted = threading.Event()
 _before: list[Any] = []  # previous signal handlers
 _held = threading.Event()  # whether the next Ctrl-C is only recorded
+_here = threading.local()  # ``stop`` says whether what this thread runs must stop
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was stopped, or is out of time, before there was a draw to return."""
+
+
+@contextmanager
+def until(stop: Callable[[], bool]) -> Iterator[None]:
+    """Treat the moment at which ``stop`` is first true, in this thread, as a Ctrl-C."""
+    before, _here.stop = getattr(_here, "stop", None), stop
+    try:
+        yield
+    finally:
+        _here.stop = before
 
 
 @contextmanager
@@ -59,16 +74,24 @@ def hold() -> None:
 
 
 def was_noted() -> bool:
-    """Whether there was a Ctrl-C that has not been handled yet."""
-    return _noted.is_set() and threading.current_thread() is threading.main_thread()
+    """Whether there was a Ctrl-C, or another reason to stop, that has not been handled yet."""
+    return _has_to_stop() or (_noted.is_set() and threading.current_thread() is threading.main_thread())
+
+
+def _has_to_stop() -> bool:
+    stop = getattr(_here, "stop", None)
+    return stop is not None and stop()
 
 
 def raise_if_noted() -> None:
     """Raise `KeyboardInterrupt` if a Ctrl-C has not been handled yet."""
     if was_noted():
-        raise KeyboardInterrupt
+        raise Stopped if _has_to_stop() else KeyboardInterrupt
 
 
 def answered() -> None:
-    """Mark the recorded Ctrl-C as handled."""
-    _noted.clear()
+    """Mark what was noted as handled."""
+    if _has_to_stop():
+        _here.stop = None
+    if threading.current_thread() is threading.main_thread():
+        _noted.clear()

@@ -75,6 +75,7 @@ class LastLayer(Trained):
         num_draws: draws of each fit.
         chains: number of fits, each with hidden weights close to another draw of their prior; their differences show
             some of the uncertainty of the hidden weights.
+        instead_of: the method that this fit is a preview of; set by `infer` when it returns one.
 
     Example:
         >>> import bpinn as bp
@@ -91,6 +92,7 @@ class LastLayer(Trained):
 
     num_draws: int = 1000
     chains: int = 2
+    instead_of: str = ""
 
     def __post_init__(self) -> None:
         self._check()
@@ -109,7 +111,11 @@ class LastLayer(Trained):
         return self.num_draws
 
     def judge(self, run: RunOutput) -> Diagnosis:
-        return diagnose_last_layer(run)
+        health = diagnose_last_layer(run)
+        if self.instead_of:
+            reason = f"a preview: {self.instead_of} was stopped before its draws could be used"
+            health.worsen("care", reason, f"more time for {self.instead_of}")
+        return health
 
     # --- training ---
 

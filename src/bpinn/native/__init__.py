@@ -64,14 +64,14 @@ def _compiled(compiler: str) -> Path:
     """The shared library in the cache folder, compiled if it does not exist yet."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     parts = (
-        *(file.read_bytes() for file in (*SOURCES, *HEADERS)),
+        _source(),
         version,
         _processor().encode(),
         " ".join(FLAGS + LINK).encode(),
         jax.__version__.encode(),
     )
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -91,6 +91,21 @@ def _compiled(compiler: str) -> Path:
                 subprocess.run(command, capture_output=True, check=True, timeout=120)
             os.replace(linked, path)  # another process may have been faster; both files are equivalent
     return path
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of bpinn; it may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bpinn"
+
+
+def compilation_cache() -> Path:
+    """Where compiled programs are kept, separately for each processor, version of JAX and of the kernel they call."""
+    parts = (_source(), _processor().encode(), jax.__version__.encode(), platform.machine().encode())
+    return cache_folder() / f"xla-{hashlib.sha256(b' '.join(parts)).hexdigest()[:16]}"
+
+
+def _source() -> bytes:
+    return b"\0".join(file.read_bytes() for file in (*SOURCES, *HEADERS))
 
 
 def _processor() -> str:

@@ -90,7 +90,7 @@ def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
         outcome = _regressed(case, paper, case.method)
     else:
         unfinished = folder / f"{case.key}.run"
-        result = infer(paper.problem, case.method, seed=case.seed, progress=progress, out=unfinished)
+        result = infer(paper.problem, case.method, seed=case.seed, progress=progress, out=unfinished, preview=False)
         if result.interrupted:
             raise KeyboardInterrupt("stopped; finished work is kept, and the same command resumes")
         outcome = summarised(case, paper, result)

@@ -25,6 +25,7 @@ from bpinn.engine import Progress
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.inference import draw
 from bpinn.measurements import label
+from bpinn.preview import answer
 from bpinn.problem_file import ProblemFile, read_problem
 from bpinn.result import Result
 from bpinn.run_folder.chains import Checkpoint
@@ -72,8 +73,14 @@ class FileRun:
         result.problem = file.problem
         return result
 
-    def go(self, report: Callable[[Progress], None], warn: Callable[[str], None], cores: int | None) -> Result:
-        """Run or resume, to the end; every finished block is on disk."""
+    def go(
+        self,
+        report: Callable[[Progress], None],
+        warn: Callable[[str], None],
+        cores: int | None,
+        within: float | None = None,
+    ) -> Result:
+        """Run or resume, to the end or for so many seconds; every finished block is on disk."""
         with only_one(self.folder):
 
             def say(message: str) -> None:
@@ -89,15 +96,15 @@ class FileRun:
             self._check_versions(warn)
             self.log("resumed" if has_begun(self.folder) else "started")
             try:
-                result = draw(
-                    file.problem, file.method, seed=file.seed, chains=file.chains, cores=cores, report=report,
-                    checkpoint=Checkpoint(self.folder, say),
+                result = answer(
+                    draw, file.problem, file.method, seed=file.seed, chains=file.chains, cores=cores, report=report,
+                    checkpoint=Checkpoint(self.folder, say), within=within, say=warn,
                 )  # fmt: skip
             except BaseException as error:
                 self.log(f"stopped: {type(error).__name__}: {error}")
                 raise
             if result.interrupted:
-                self.log("stopped by the user; the draws so far are stored")
+                self.log("stopped; the draws so far are stored")
             else:
                 storage.save(result, self.folder / RESULT, draws_beside=True)
                 self.log(f"ended: {result.diagnose().verdict}")
