@@ -146,7 +146,7 @@ def test_files_keep_the_field(tmp_path, prior_result):
 
 FIELDS = {
     "kernel is a class": (lambda: bp.KarhunenLoeve(bp.Exponential), r"kernel must be an object such as bp.Exponential\(length=0.25\)"),
-    "length": (lambda: bp.Exponential(length=-1.0), r"Exponential: length must be a positive number, got -1.0"),
+    "length": (lambda: bp.Exponential(length=-1.0), r"Exponential: length must be a positive number or a positive prior, got -1.0"),
     "sd": (lambda: bp.Matern32(1.0, sd=0.0), r"Matern32: sd must be a positive number"),
     "terms": (lambda: bp.KarhunenLoeve(bp.Exponential(1.0), terms=0), r"terms must be a whole number from 1 to 2000, got 0"),
     "interval": (lambda: bp.KarhunenLoeve(bp.Exponential(1.0), interval=(1, 0)), r"interval must be \(low, high\) with low < high"),

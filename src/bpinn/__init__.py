@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from bpinn import calibration, likelihoods, paper, predictive, prior, reference
 from bpinn.errors import BpinnWarning, InputError
-from bpinn.fields import MLP, Exponential, Field, KarhunenLoeve, Matern32, Matern52, SquaredExponential
+from bpinn.fields import (
+    MLP,
+    Exponential,
+    Field,
+    GaussianProcess,
+    KarhunenLoeve,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+)
 from bpinn.inference import infer
 from bpinn.likelihoods import Likelihood
 from bpinn.measurements import Average, Difference, Integral, Periodic
@@ -37,6 +46,7 @@ __all__ = [
     "Exponential",
     "Field",
     "Flow",
+    "GaussianProcess",
     "InputError",
     "Integral",
     "KarhunenLoeve",

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,9 @@ import numpyro.distributions as dist
 from numpyro.distributions.constraints import dependent
 
 from bpinn.errors import InputError
-from bpinn.fields import Field
+
+if TYPE_CHECKING:
+    from bpinn.fields import Field
 
 
 def count(shape: tuple[int, ...]) -> str:
@@ -77,7 +79,9 @@ def check_domain(domain: Any) -> dict[str, tuple[float, float]]:
     return checked
 
 
-def check_fields(fields: Any, domain: Mapping[str, Any]) -> dict[str, Field]:
+def check_fields(fields: Any, domain: Mapping[str, Any]) -> "dict[str, Field]":
+    from bpinn.fields.base import Field  # imported here because kernels check their priors
+
     if not isinstance(fields, Mapping) or not fields:
         raise InputError("fields: expected a dictionary of surrogates, such as {'u': bp.MLP()}")
     for name, surrogate in fields.items():

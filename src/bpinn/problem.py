@@ -14,7 +14,7 @@ from bpinn.fields import Field
 from bpinn.fields.base import Bounds
 from bpinn.likelihoods import Likelihood, likelihood_of
 from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
-from bpinn.quantities import Equation, Names, StoredFunction, trace_equation
+from bpinn.quantities import Equation, Names, Partial, StoredFunction, trace_equation
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class Problem:
         self.sensors = dict(sensors or {})
         self.noise_priors: dict[str, dist.Distribution] = {}
         self.readings = tuple(self._read(name, s) for name, s in self.sensors.items())
+        self.fields = {name: self._completed(name, surrogate) for name, surrogate in self.fields.items()}
         self.scale_priors = self._scales()
 
     def __repr__(self) -> str:
@@ -136,6 +137,17 @@ class Problem:
     def scalars(self) -> dict[str, dist.Distribution]:
         """Priors of everything inferred that is not a field: unknowns, noise levels, then scales of fields."""
         return {**self.unknowns, **self.noise_priors, **self.scale_priors}
+
+    def _completed(self, name: str, surrogate: Field) -> Field:
+        """The surrogate with what it chooses from the problem, and with the derivatives that the sensors need."""
+        of_itself = [r.values for r in self.readings if self.sensors[r.name].quantity == name]
+        references = {r for readings in self.readings for t in readings.quantity.terms for r in t.equation.references}
+        orders = tuple(r.orders for r in references if isinstance(r, Partial) and r.field == name)
+        try:
+            surrogate.check_derivatives([orders])
+            return surrogate.completed(np.concatenate([np.zeros(0), *of_itself]), self.bounds(name))
+        except InputError as error:
+            raise InputError(f"field {name!r}: {error}") from None
 
     def _scales(self) -> dict[str, dist.Distribution]:
         found: dict[str, dist.Distribution] = {}

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 
 from bpinn.errors import DamagedError, InputError
 from bpinn.fields import Field
-from bpinn.fields.kernels import Stationary
+from bpinn.fields.kernels import Inferred, Stationary
 from bpinn.likelihoods import Likelihood
 from bpinn.measurements import MEASUREMENTS, Measurement, Quantity
 from bpinn.methods import Method
@@ -247,6 +247,8 @@ def describe_settings(settings: Any) -> Any:
             )
         inside = {f.name: describe_settings(getattr(settings, f.name)) for f in dataclass_fields(settings)}
         return {"type": type(settings).__name__, **inside}
+    if isinstance(settings, Inferred):
+        return {"prior": _describe_prior(settings.prior, "a scale")}
     if isinstance(settings, np.generic):
         return settings.item()
     if isinstance(settings, tuple):
@@ -262,6 +264,8 @@ def rebuild_settings(about: Any, functions: Mapping[str, Callable[..., Any]], *r
         return about
     if "function" in about:
         return _rebuild_quantity(about, functions)
+    if "prior" in about:
+        return _rebuild_prior(about["prior"])
     arguments = {
         name: rebuild_settings(value, functions, *registries) for name, value in about.items() if name != "type"
     }

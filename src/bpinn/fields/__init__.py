@@ -1,8 +1,18 @@
 """Surrogates: priors of fields, with fast derivatives."""
 
 from bpinn.fields.base import Field
+from bpinn.fields.gaussian_process import GaussianProcess
 from bpinn.fields.karhunen_loeve import KarhunenLoeve
 from bpinn.fields.kernels import Exponential, Matern32, Matern52, SquaredExponential
 from bpinn.fields.mlp import MLP
 
-__all__ = ["MLP", "Exponential", "Field", "KarhunenLoeve", "Matern32", "Matern52", "SquaredExponential"]
+__all__ = [
+    "MLP",
+    "Exponential",
+    "Field",
+    "GaussianProcess",
+    "KarhunenLoeve",
+    "Matern32",
+    "Matern52",
+    "SquaredExponential",
+]

@@ -82,6 +82,16 @@ class Field(ABC):
     def check(self, bounds: Bounds) -> None:  # noqa: B027
         """Raise `InputError` if the field cannot be defined on these bounds."""
 
+    def check_derivatives(self, requests: Sequence[Request]) -> None:  # noqa: B027
+        """Raise `InputError` if the field does not have one of these derivatives."""
+
+    def completed(self, values: np.ndarray, bounds: Bounds) -> "Field":
+        """The field with everything that is not given chosen from the problem; by default it is complete.
+
+        ``values`` are all readings of the field itself. Called once, when a problem is made.
+        """
+        return self
+
     @abstractmethod
     def size(self, bounds: Bounds) -> int:
         """Number of parameters, for a field whose inputs have these bounds."""

@@ -14,7 +14,7 @@ from jax import Array
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
-from bpinn.fields.kernels import Eigenpairs, Kernel, eigenpairs
+from bpinn.fields.kernels import Eigenpairs, Kernel, Stationary, eigenpairs
 from bpinn.registry import register
 
 
@@ -56,6 +56,8 @@ class KarhunenLoeve(Field):
                 raise InputError(
                     f"KarhunenLoeve: kernel must be an object such as bp.Exponential(length=0.25), got {kernel!r}"
                 )
+            if isinstance(kernel, Stationary):
+                kernel.fixed  # noqa: B018 (raises if a scale is to be inferred)
         whole = isinstance(self.terms, int | np.integer) and not isinstance(self.terms, bool)
         if not whole or not 1 <= self.terms <= 2000:
             raise InputError(f"KarhunenLoeve: terms must be a whole number from 1 to 2000, got {self.terms!r}")
@@ -108,35 +110,36 @@ class KarhunenLoeve(Field):
         for x, wanted in zip(points, self.needed(requests), strict=True):
             for index in wanted:
                 rows.append(basis.at(x, index))
-                means.append(_mean(self.mean, x, index))
+                means.append(mean_at(self.mean, x, index))
         return {
             "basis": jnp.asarray(np.concatenate(rows), dtype=float),
             "mean": jnp.asarray(np.concatenate(means), dtype=float),
         }
 
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
-        return self._cut(prepared["basis"] @ theta + prepared["mean"], wanted)
+        return cut(prepared["basis"] @ theta + prepared["mean"], wanted)
 
     def linear(self, bounds: Bounds) -> slice:
         """All coefficients."""
         return slice(0, self.terms)
 
     def features(self, theta: Array, prepared: Any, wanted: Wanted) -> Features:
-        return Features(self._cut(prepared["basis"], wanted), self._cut(prepared["mean"], wanted))
+        return Features(cut(prepared["basis"], wanted), cut(prepared["mean"], wanted))
 
     def stacked(self, theta: Array, prepared: Any, wanted: Wanted) -> Array:
         return prepared["basis"].T  # rows are in the order of `layout`
-
-    def _cut(self, rows: Array, wanted: Wanted) -> list[Streams]:
-        """Split stacked rows by group and derivative."""
-        sizes = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
-        streams = iter(jax.lax.split(rows, sizes))
-        return [{index: next(streams) for index in indices} for indices in wanted.requests]
 
     def describe(self) -> str:
         kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
         names = " and ".join(dict.fromkeys(getattr(k, "__name__", type(k).__name__) for k in kernels))
         return f"Karhunen-Loève expansion, {self.terms} terms, {names} kernel"
+
+
+def cut(rows: Array, wanted: Wanted) -> list[Streams]:
+    """Split stacked rows by group and derivative."""
+    sizes = [size for size, indices in zip(wanted.sizes, wanted.requests, strict=True) for _ in indices]
+    streams = iter(jax.lax.split(rows, sizes))
+    return [{index: next(streams) for index in indices} for indices in wanted.requests]
 
 
 def _pairs(interval: Any) -> tuple[tuple[float, float], ...]:
@@ -191,7 +194,7 @@ def _basis(field: KarhunenLoeve, bounds: Bounds) -> _Basis:
     return _Basis(pairs, np.array(indices)[order], values[order], energy)
 
 
-def _mean(mean: float | Callable[..., Any], x: np.ndarray, index: MultiIndex) -> np.ndarray:
+def mean_at(mean: float | Callable[..., Any], x: np.ndarray, index: MultiIndex) -> np.ndarray:
     """A derivative of the mean at points, in double precision."""
     if not callable(mean):
         return np.full(len(x), float(mean) if not any(index) else 0.0)

@@ -32,6 +32,7 @@ PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
     "truncated_normal": (dist.TruncatedNormal, {"mean": "loc", "sd": "scale", "low": "low", "high": "high"}),
 }
 POSITIVE = {"sd", "log_sd", "rate", "shape", "scale", "a", "b", "dof"}
+KERNEL = "a table such as { kind = 'exponential', length = 0.25 }"
 OPTIONAL = {"truncated_normal": {"low", "high"}}
 
 
@@ -64,6 +65,8 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
         common["inputs"] = tuple(inputs)
     if kind == "kl":
         return _read_kl(table, common, domain)
+    if kind == "gp":
+        return _read_gp(table, common, domain)
     if kind != "mlp":
         return read_settings(table, Field.registry.named(kind), common)
     settings: dict[str, Any] = {}
@@ -84,12 +87,12 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
 
 
 def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) -> Field:
-    given = table.take("kernel", (dict, list), "a table such as { kind = 'exponential', length = 0.25 }")
-    kernels = []
-    for i, inner in enumerate(given if isinstance(given, list) else [given]):
-        part = Table(inner, table.at("kernel") + (f".{i}" if isinstance(given, list) else ""))
-        kernels.append(read_settings(part, Stationary.registry.named(part.choice("kind", Stationary.registry)), {}))
-        part.end()
+    given = table.take("kernel", (dict, list), KERNEL)
+    several = isinstance(given, list)
+    kernels = [
+        _read_kernel(inner, table.at("kernel") + (f".{i}" if several else ""))
+        for i, inner in enumerate(given if several else [given])
+    ]
     settings: dict[str, Any] = {"terms": table.take("terms", (int,), "a whole number", 20)}
     interval = table.take("interval", (list,), "two numbers [low, high], or one such pair per input", None)
     if interval is not None:
@@ -98,15 +101,56 @@ def _read_kl(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) ->
             tuple(number(b, table.at("interval")) for b in pair) if isinstance(pair, list) else (pair,)
             for pair in pairs
         )
-    mean = table.take("mean", (int, float, str), "a number, or a formula in the coordinates", 0.0)
-    if isinstance(mean, str):
-        formula = parse(mean, common.get("inputs", tuple(domain)), table.at("mean"))
-        order = common.get("inputs", tuple(domain))
-        settings["mean"] = lambda *x: formula.evaluate(dict(zip(order, x, strict=True)))
-    else:
-        settings["mean"] = finite(mean, table.at("mean"))
-    kernel = tuple(kernels) if isinstance(given, list) else kernels[0]
+    settings["mean"] = _read_mean(table, common, domain, 0.0)
+    kernel = tuple(kernels) if several else kernels[0]
     return made(surrogates.KarhunenLoeve, table.where, kernel=kernel, **common, **settings)
+
+
+def _read_gp(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) -> Field:
+    settings: dict[str, Any] = {}
+    given = table.take("kernel", (dict, str), KERNEL, None)
+    if given is not None:
+        settings["kernel"] = _read_kernel({"kind": given} if isinstance(given, str) else given, table.at("kernel"))
+    for key, kinds, wanted in (
+        ("terms", (int,), "a whole number"),
+        ("factor", (int, float, list), "a number, or one per input"),
+        ("periodic", (list,), "a list of inputs"),
+    ):
+        value = table.take(key, kinds, wanted, None)
+        if value is not None:
+            settings[key] = tuple(value) if isinstance(value, list) else value
+    if settings.get("periodic"):
+        common.setdefault("inputs", tuple(domain))
+    settings["mean"] = _read_mean(table, common, domain, None)
+    return made(surrogates.GaussianProcess, table.where, **common, **settings)
+
+
+def _read_kernel(given: Any, where: str) -> Stationary:
+    """A kernel from its kind, and scales that are numbers, lists of them, or priors."""
+    if not isinstance(given, dict):
+        raise InputError(f"{where}: expected {KERNEL}, got {shown(given)}")
+    table = Table(given, where)
+    kind: Any = Stationary.registry.named(table.choice("kind", Stationary.registry))
+    settings: dict[str, Any] = {}
+    for key in ("length", "sd", "amplitude", *(f.name for f in fields(kind) if f.name not in ("length", "sd"))):
+        value = table.take(key, (int, float, list, dict), "a number, or a prior", None)
+        if isinstance(value, dict):
+            inner = Table(value, table.at(key))
+            value = read_prior(inner)
+            inner.end()
+        if value is not None:
+            settings[key] = value
+    table.end()
+    return made(kind, where, **settings)
+
+
+def _read_mean(table: Table, common: dict[str, Any], domain: Mapping[str, Any], default: float | None) -> Any:
+    mean = table.take("mean", (int, float, str), "a number, or a formula in the coordinates", default)
+    if isinstance(mean, str):
+        order = common.get("inputs", tuple(domain))
+        formula = parse(mean, order, table.at("mean"))
+        return lambda *x: formula.evaluate(dict(zip(order, x, strict=True)))
+    return None if mean is None else finite(mean, table.at("mean"))
 
 
 def read_settings(table: Table, kind: Any, given: dict[str, Any]) -> Any:
