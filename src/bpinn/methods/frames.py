@@ -17,19 +17,26 @@ from blackjax.mcmc.hmc import HMCState
 from jax import Array
 
 from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
+from bpinn.likelihoods import LocationScale
 from bpinn.methods.start import Start, prior_units
 from bpinn.posterior import Model
+
+HELD_AT, HELD_SHARE = 1.5, 0.05  # small noise: prior sds below its centre; at least this share of the readings' spread
 
 LogDensity = Callable[[Array], Array]
 
 
 class Phase(NamedTuple):
-    """Where warm-up is: the new and the old weight of the likelihood, the step, and the last step of annealing."""
+    """Where warm-up is: the new and the old weight of the likelihood, the step, and the last step of annealing.
+
+    ``last_held`` is the last step at which inferred noise levels are held at small values.
+    """
 
     weight: Array
     old_weight: Array
     step: Array
     last_annealed: int
+    last_held: int = -1
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class Moves(ABC):
     @abstractmethod
     def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
         """The position of a plain vector."""
+
+    def first(self, model: Model, data: Any, z: Array) -> Array:
+        """Where a chain starts that would start at ``z``, if the likelihood is annealed."""
+        return z
 
     def quickening(self, model: Model, frame: Any) -> Array | float:
         """How much faster than the others components move: the root of a factor on the inverse mass."""
@@ -109,7 +120,7 @@ class Frame(NamedTuple):
 
     ``mean`` is a running mean of the streams since the end of annealing, over ``age`` transitions; ``precision`` the
     curvature of the scalars on the real line; ``direction`` that of the largest curvature in the other parameters, in
-    units of the prior, and ``curvature`` its size.
+    units of the prior, and ``curvature`` its size; ``hold`` is the pull of inferred noise levels to small values.
     """
 
     reference: Reference
@@ -118,6 +129,7 @@ class Frame(NamedTuple):
     precision: Array | None
     direction: Array
     curvature: Array
+    hold: Array
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,30 @@ class WhitenedMoves(Moves):
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
     freeze: bool = True  # whether fields that are linear altogether have a map that does not follow the scalars
     rounds: int = 12  # measurements of each curvature for a frame around one vector
+    hold: float = 10_000.0  # pull of inferred noise levels to small values in the first part of warm-up; 0 for none
+    released: int = 20  # steps in which it ends
+
+    def first(self, model: Model, data: Any, z: Array) -> Array:
+        at = noise_levels(model)
+        return z.at[at].set(small_noise(model, data)) if self.hold and len(at) else z
+
+    def _density(self, model: Model, coordinates: Coordinates, hold: Array) -> Callable[[Array, Array], Array]:
+        """The log density in whitened coordinates, with a pull of inferred noise levels to small values.
+
+        Without it, fields that do not fit yet would make the noise large, and with a large noise flat fields fit.
+        """
+        at, first = noise_levels(model), model.parameters.num_weights
+        if not (self.hold and len(at)):
+            return coordinates.log_density
+        scale, small = prior_units(model)[1][at], small_noise(model, coordinates.data)
+
+        def held(w: Array, weight: Array) -> Array:
+            factor = coordinates.reference.scalars
+            scalars = w[first:] if factor is None else factor @ w[first:]
+            off = (scalars[at - first] - small) / scale
+            return coordinates.log_density(w, weight) - 0.5 * hold * jnp.vdot(off, off)
+
+        return held
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
@@ -148,10 +184,10 @@ class WhitenedMoves(Moves):
         hidden = self._hidden(model, Coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
-        frame = Frame(first, streams, jnp.int32(0), precision, direction, one)
+        frame = Frame(first, streams, jnp.int32(0), precision, direction, one, jnp.zeros_like(one))
         coordinates = Coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
-        return frame, HMCState(w, *jax.value_and_grad(coordinates.log_density)(w, weight))
+        return frame, HMCState(w, *jax.value_and_grad(self._density(model, coordinates, frame.hold))(w, weight))
 
     def frame_at(self, model: Model, data: Any, z: Array) -> Frame:
         """The frame around one plain vector, with curvatures measured there."""
@@ -188,7 +224,8 @@ class WhitenedMoves(Moves):
             kept = w.at[model.linear].set(state.position[model.linear])
             w = jnp.where(annealing, kept, w)
         learning = jnp.where(annealing, *self.learning)
-        frame = frame._replace(mean=mean, age=age)
+        left = jnp.clip((phase.last_held - phase.step) / self.released, 0.0, 1.0)
+        frame = frame._replace(mean=mean, age=age, hold=(self.hold * left).astype(frame.hold.dtype))
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
         frame = frame._replace(reference=_scaled(model, plain, frame.precision))
         factor, inverse = frame.reference.scalars, frame.reference.inverse
@@ -216,9 +253,8 @@ class WhitenedMoves(Moves):
             reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which], least[which]))
             aside = jnp.zeros_like(w).at[weights + which].set(reach)
             probes += [w + aside, w - aside]
-        densities, gradients = jax.lax.map(
-            lambda at: jax.value_and_grad(coordinates.log_density)(at, phase.weight), jnp.stack(probes)
-        )
+        density = jax.value_and_grad(self._density(model, coordinates, frame.hold))
+        densities, gradients = jax.lax.map(lambda at: density(at, phase.weight), jnp.stack(probes))
         bend = self._hidden(model, coordinates) * unit * (gradients[2] - gradients[1])
         bend = bend * jnp.sqrt(frame.curvature) / (2 * self.probe)
         found = jnp.sqrt(jnp.sum(bend**2))
@@ -236,8 +272,8 @@ class WhitenedMoves(Moves):
         return frame, densities[0], gradients[0]
 
     def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
-        coordinates = Coordinates(model, data, frame.reference)
-        return lambda w: coordinates.log_density(w, weight)
+        density = self._density(model, Coordinates(model, data, frame.reference), frame.hold)
+        return lambda w: density(w, weight)
 
     def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
         z, log_determinant = Coordinates(model, data, frame.reference).to_plain(state.position, weight)
@@ -288,6 +324,38 @@ class WhitenedMoves(Moves):
         hidden = np.ones(model.dim)
         hidden[white(model)] = 0.0
         return jnp.asarray(hidden, dtype=float)
+
+
+def noise_levels(model: Model) -> np.ndarray:
+    """Where ``z`` has inferred noise levels."""
+    slices = [model.parameters.slices[name] for name in _noise_names(model)]
+    return np.concatenate([np.zeros(0, int), *(np.arange(part.start, part.stop) for part in slices)])
+
+
+def small_noise(model: Model, data: Any) -> Array:
+    """Small values of the inferred noise levels, on the real line: a low quantile of the prior.
+
+    With a wide prior that would be far smaller than any noise, so it is at least a small share of the spread of the
+    readings, but never above the prior's centre.
+    """
+    centre, scale = prior_units(model)
+    scalars = {scalar.name: scalar for scalar in model.parameters.scalars}
+    found = []
+    for name in _noise_names(model):
+        at = model.parameters.slices[name]
+        small = centre[at] - HELD_AT * scale[at]
+        groups = zip(model.groups, data["values"], strict=True)
+        spreads = [jnp.std(v) for g, v in groups if g.noise_name == name and isinstance(g.likelihood, LocationScale)]
+        if spreads and scalars[name].real_shape == ():
+            least = jnp.maximum(HELD_SHARE * jnp.min(jnp.stack(spreads)), jnp.finfo(centre.dtype).tiny)
+            own = jnp.ravel(scalars[name].transform.inv(least))
+            small = jnp.maximum(small, jnp.minimum(jnp.nan_to_num(own, nan=-jnp.inf), centre[at]))
+        found.append(small)
+    return jnp.concatenate(found)
+
+
+def _noise_names(model: Model) -> list[str]:
+    return list(dict.fromkeys(group.noise_name for group in model.groups if group.noise_name is not None))
 
 
 def white(model: Model) -> np.ndarray:

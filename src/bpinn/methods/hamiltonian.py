@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -69,7 +70,8 @@ class Hamiltonian(Stage):
     def init(self, model: Model, data: Any, key: Array, previous: Array | None) -> _State:
         centre, scale = prior_units(model)
         if previous is None:
-            begin = draw_start(model, data, key, 1.0)
+            anneals = self.settings.init == "anneal"
+            begin = draw_start(model, data, key, 1.0, partial(self.moves.first, model, data) if anneals else None)
         else:
             begin = start_at(model, data, centre + scale * previous[0])
         (init_step_size, *_), (init_mass, *_) = self._adapters()
@@ -118,7 +120,9 @@ class Hamiltonian(Stage):
         warming = step < self.num_warmup
         weight, step_size = self._annealed(state, step)
         policy = self.policy()
-        phase = Phase(weight, state.weight, step, policy.last_annealed if policy.anneals else -1)
+        phase = Phase(weight, state.weight, step, -1, -1)
+        if policy.anneals:
+            phase = phase._replace(last_annealed=policy.last_annealed, last_held=policy.last_held)
         frame, moved = jax.lax.cond(
             warming,
             lambda: self.moves.renewed(model, data, state.frame, state.hmc, phase),

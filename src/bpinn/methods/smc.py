@@ -26,7 +26,7 @@ from bpinn.registry import register
 from bpinn.run_output import RunOutput, SamplerStats
 
 FIRST_STEP_SIZE, TRAJECTORY, FEWEST_LEAPFROG = 0.2, 1.5, 5  # in units of the prior's standard deviations
-COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(freeze=False), "plain": PlainMoves()}
+COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(freeze=False, hold=0.0), "plain": PlainMoves()}
 MOST_LEAPFROG = {"whitened": 20, "plain": 100}  # steps in a trajectory, unless given: steps are longer if whitened
 BISECTIONS = 60
 WEAKEST = 1e-15  # smallest increase of the likelihood's weight

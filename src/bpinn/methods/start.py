@@ -1,5 +1,6 @@
 """Where a chain or a fit starts: a draw from the prior, or small weights."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +25,13 @@ def start_at(model: Model, data: Any, z: Array) -> Start:
     return Start(z, *jax.value_and_grad(model.log_likelihood)(z, data))
 
 
-def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Start:
-    """A prior draw, shrunk towards the prior's centre, with a finite log likelihood and gradient if one is found."""
+def draw_start(
+    model: Model, data: Any, key: Array, shrink: float, change: Callable[[Array], Array] | None = None
+) -> Start:
+    """A prior draw, shrunk towards the prior's centre, with a finite log likelihood and gradient if one is found.
+
+    ``change`` is applied to the draw.
+    """
     centre = jnp.asarray(model.parameters.prior_location_scale[0], dtype=float)
 
     def unusable(carry: tuple[Array, Start]) -> Array:
@@ -35,7 +41,8 @@ def draw_start(model: Model, data: Any, key: Array, shrink: float) -> Start:
 
     def propose(carry: tuple[Array, Start]) -> tuple[Array, Start]:
         draw = model.parameters.sample_prior(jax.random.fold_in(key, carry[0]))
-        return carry[0] + 1, start_at(model, data, centre + shrink * (draw - centre))
+        z = centre + shrink * (draw - centre)
+        return carry[0] + 1, start_at(model, data, z if change is None else change(z))
 
     # Start with a non-finite value, so that the likelihood is compiled once: its gradient dominates compile time.
     nothing = Start(centre, jnp.full((), jnp.nan, centre.dtype), jnp.zeros_like(centre))

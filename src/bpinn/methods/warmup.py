@@ -21,12 +21,16 @@ class WarmupSettings:
 
     # Annealing
     annealed_share: float = 0.6  # share of the tuning steps in which the likelihood is annealed
+    held_share: float = 0.8  # share of the rest of tuning in which inferred noise levels are still held at small values
     step_size_memory: int = 30  # steps over which dual averaging looks back during annealing
     fewest_for_variances: int = 20  # positions needed to estimate a mass matrix
     # A chain is lost if at the end of annealing its log density is below another's by more than both of these, the
     # second for each parameter: its region is then so improbable that no volume makes up for it.
     lost_by: float = 100.0
     lost_by_parameter: float = 2.0
+    # The same at the last pause before inferred noise levels are released: chains that do not fit by then would explain
+    # the readings by noise.
+    lost_later_by_parameter: float = 0.5
     most_restarts: int = 3  # of a lost chain
     # The trajectory length
     pilots: int = 3  # pilot runs at the end of tuning; each sets the length
@@ -95,6 +99,15 @@ class HamiltonianPolicy(Policy):
         return max(int(self.settings.annealed_share * self.tuning), 1)
 
     @property
+    def last_held(self) -> int:
+        """The step at which inferred noise levels are free: fields have had time to fit by then.
+
+        If warm-up does not go on after tuning, part of it is left for the noise.
+        """
+        share = self.settings.held_share if self.adapts_warmup else 0.5
+        return max(self.last_annealed + int(share * (self.tuning - self.last_annealed)), self.last_look)
+
+    @property
     def pilot(self) -> int:
         """Steps in each pilot run; 0 if they would be too few to be informative."""
         begin = self.last_annealed if self.anneals else self.tuning // 2
@@ -106,6 +119,11 @@ class HamiltonianPolicy(Policy):
         """The step at which lost chains are detected: the likelihood then has its full weight."""
         full = self.last_annealed + 1
         return max(self.tuning - self.settings.pilots * self.pilot, full) if self.pilot else full
+
+    @property
+    def last_look(self) -> int:
+        """The last pause at which noise levels are still held; the first look if there is none after it."""
+        return max(self.tuning - self.pilot, self.first_look) if self.pilot else self.first_look
 
     def next_pause(self, done: int) -> int:
         if self.anneals and done < self.first_look:
@@ -125,17 +143,22 @@ class HamiltonianPolicy(Policy):
         if pause.done > self.num_warmup:
             return self._review_draws(pause)
         if self.anneals and pause.done == self.first_look:
-            return Decision(lost=self._lost(pause.stats.log_density[:, -1], pause.dim))
+            return Decision(lost=self._lost(pause, self.settings.lost_by_parameter))
+        if self.anneals and pause.done == self.last_look:
+            lost = self._lost(pause, self.settings.lost_later_by_parameter)
+            if lost:
+                return Decision(lost=lost)
         steps = _step_sizes(pause.stats)
         warm = pause.done == self.num_warmup or (pause.done > self.tuning and self._settled(steps))
         # No chain keeps a larger step size than the others: it would get stuck where steps have to be small.
         largest = _geometric_mean(steps) if warm and self.adapts_warmup else None
         return Decision(Adjustment(self._length_factor(pause), largest), warm)
 
-    def _lost(self, log_densities: np.ndarray, dim: int) -> tuple[int, ...]:
+    def _lost(self, pause: Pause, by_parameter: float) -> tuple[int, ...]:
         """The chains whose log density is far below the best, or not finite."""
+        log_densities = pause.stats.log_density[:, -1]
         known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
-        below = known < known.max() - max(self.settings.lost_by, self.settings.lost_by_parameter * dim)
+        below = known < known.max() - max(self.settings.lost_by, by_parameter * pause.dim)
         return tuple(int(i) for i in np.flatnonzero(below))
 
     def _length_factor(self, pause: Pause) -> float:
