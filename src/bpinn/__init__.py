@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bpinn import calibration, likelihoods, paper, predictive, prior, reference
+from bpinn.criticism import sensitivity
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import (
     MLP,
@@ -21,6 +22,7 @@ from bpinn.likelihoods import Likelihood
 from bpinn.measurements import Average, Difference, Integral, Periodic
 from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, LastLayer, Method
 from bpinn.methods.base import Record, Stage
+from bpinn.physics import Physics
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
@@ -56,6 +58,7 @@ __all__ = [
     "Matern52",
     "Method",
     "Periodic",
+    "Physics",
     "Posterior",
     "Prediction",
     "Problem",
@@ -76,6 +79,7 @@ __all__ = [
     "reference",
     "register",
     "report",
+    "sensitivity",
 ]
 
 

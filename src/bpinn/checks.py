@@ -136,8 +136,8 @@ def check_prior(prior: Any, where: str) -> None:
         raise InputError(f"{where}: the prior has shape {prior.shape()}; use a scalar or a vector")
 
 
-def check_positive(prior: dist.Distribution, where: str) -> None:
-    if prior.shape() != ():
+def check_positive(prior: dist.Distribution, where: str, scalar: bool = True) -> None:
+    if scalar and prior.shape() != ():
         raise InputError(f"{where}: the prior of a noise must be a scalar, got shape {prior.shape()}")
     draws = np.asarray(prior.sample(jax.random.key(0), (1000,)))
     if np.any(draws <= 0):

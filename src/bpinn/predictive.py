@@ -5,7 +5,7 @@ each one lies from its prediction given the others, and how much they scatter in
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from scipy.special import chdtrc, ndtri
 
+from bpinn import criticism
 from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
@@ -137,7 +138,7 @@ def check(result: Result) -> Check:
     if not result.method.has_spread:
         raise InputError("predictive.check: a single solution has no posterior to compare readings with; use bp.HMC()")
     result = result.thinned(MOST_DRAWS)
-    return _compared(result, _expected(result, result.z))
+    return _compared(result, expected_of(result, result.z))
 
 
 # These run once, so compile time matters more than run time.
@@ -154,7 +155,7 @@ def _predicted(model: Model, z: Array, data: Any) -> list[Array]:
     return jax.lax.map(partial(model.predicted, data=data), z, batch_size=AT_ONCE)
 
 
-def _expected(result: Result, z: np.ndarray) -> list[np.ndarray]:
+def expected_of(result: Result, z: np.ndarray) -> list[np.ndarray]:
     """Noise-free predictions of the readings, (draws, readings) for each group of sensors."""
     posterior = result.posterior
     flat = z.reshape(-1, z.shape[-1])
@@ -213,7 +214,6 @@ def _without_itself(log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 UNDEFINED = 0.01  # share of the prior's draws
 AS_WIDE, WIDE, TIED = 0.9, 0.5, 0.95  # spread of an unknown relative to its prior (two limits); and a correlation
-NOISE_ADVICE = "check the equations and their units; or let the noise be inferred, by giving it a prior"
 
 
 def judge(result: Result, health: Diagnosis) -> None:
@@ -230,11 +230,18 @@ def judge(result: Result, health: Diagnosis) -> None:
     if result.problem.readings:
         count = fewer.z.shape[0] * fewer.z.shape[1]  # the same as for the posterior, so that both share one compilation
         prior = np.asarray(_prior_draws(result.posterior.model, jax.random.key(0), count))
-        _judge_defined(health, result.problem.readings, _expected(result, prior))
-        expected = _expected(fewer, fewer.z)
+        _judge_defined(health, result.problem.readings, expected_of(result, prior))
+        expected = expected_of(fewer, fewer.z)
         if all(np.all(np.isfinite(values)) for values in expected):
             health.check = _compared(fewer, expected)
             _judge_readings(health, health.check)
+
+            def between(points: Any) -> dict[str, np.ndarray]:
+                other = replace(fewer, problem=criticism.moved(fewer.problem, points))
+                values = expected_of(other, fewer.z)
+                return {r.name: v for r, v in zip(other.problem.readings, values, strict=True) if r.name in points}
+
+            criticism.judge(health, fewer, expected, between)
     _judge_unknowns(health, fewer)
 
 
@@ -265,7 +272,7 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
             reason = (
                 f"the readings of {group.name} do not fit: they scatter around the model more than their noise allows"
             )
-            health.note(verdict, f"{reason} (p = {group.scatter:.1g})", NOISE_ADVICE)
+            health.note(verdict, f"{reason} (p = {group.scatter:.1g})", criticism.CULPRITS)
         elif group.scatter > 1 - HEALTH_SCATTER and np.ptp(group.values) > 0:  # equal values are an exact condition
             reason = f"the readings of {group.name} scatter less than their stated noise (p = {group.scatter:.4f})"
             health.note("care", reason, "a smaller noise: with the stated noise, error bars are wider than necessary")

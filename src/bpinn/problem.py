@@ -14,7 +14,8 @@ from bpinn.fields import Field
 from bpinn.fields.base import Bounds
 from bpinn.likelihoods import Likelihood, likelihood_of
 from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
-from bpinn.quantities import Equation, Names, Partial, StoredFunction, trace_equation
+from bpinn.physics import SHARE, Physics, typical_size
+from bpinn.quantities import Equation, Names, Partial, StoredFunction, Unknown, trace_equation
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Problem:
     Arguments:
         domain: the coordinates, space and time alike, by name with their bounds.
         fields: unknown functions, each with its surrogate (`MLP`).
-        sensors: readings by name; omit to study the prior alone.
+        sensors: readings (`Sensors`) and exact equations (`Physics`) by name; omit to study the prior alone.
         unknowns: unknown coefficients, each with a ``numpyro.distributions`` prior.
 
     Example:
@@ -103,7 +104,7 @@ class Problem:
         self,
         domain: Mapping[str, tuple[float, float]],
         fields: Mapping[str, Field],
-        sensors: Mapping[str, Sensors] | None = None,
+        sensors: Mapping[str, Sensors | Physics] | None = None,
         unknowns: Mapping[str, dist.Distribution] | None = None,
     ):
         self.domain = check_domain(domain)
@@ -120,9 +121,14 @@ class Problem:
             raise InputError(f"sensors: expected a dictionary of bp.Sensors by name, got {type(sensors).__name__}")
         if sensors is not None and not sensors:
             raise InputError("sensors: none given; give at least one (omit sensors to study the prior alone)")
-        self.sensors = dict(sensors or {})
         self.noise_priors: dict[str, dist.Distribution] = {}
-        self.readings = tuple(self._read(name, s) for name, s in self.sensors.items())
+        read = {name: self._read(name, s) for name, s in (sensors or {}).items() if not isinstance(s, Physics)}
+        self.sensors: dict[str, Any] = {}
+        for name, stated in (sensors or {}).items():
+            exact = isinstance(stated, Physics)
+            self.sensors[name] = self._stated(name, stated, read, sensors or {}) if exact else stated
+        self.readings = tuple(read.get(name) or self._read(name, s) for name, s in self.sensors.items())
+        self._check_used()
         self.fields = {name: self._completed(name, surrogate) for name, surrogate in self.fields.items()}
         self.scale_priors = self._scales()
 
@@ -137,6 +143,35 @@ class Problem:
     def scalars(self) -> dict[str, dist.Distribution]:
         """Priors of everything inferred that is not a field: unknowns, noise levels, then scales of fields."""
         return {**self.unknowns, **self.noise_priors, **self.scale_priors}
+
+    def _stated(self, name: str, physics: Any, read: Mapping[str, Readings], given: Mapping[str, Any]) -> Sensors:
+        """Exact physics as sensors, with points and tolerance."""
+        where = f"sensors {name!r}"
+        equation = physics.check(self.names, where)
+        at = physics.place(equation, self.names, where)
+        tolerance = physics.tolerance
+        if tolerance is None:
+            spreads = {}
+            for field_name in self.fields:
+                values = [r.values for n, r in read.items() if given[n].quantity == field_name]
+                spread = float(np.std(np.concatenate([np.zeros(0), *values]))) if values else 0.0
+                spreads[field_name] = spread or 1.0
+            size = typical_size(equation, self.names, spreads, self.unknowns)
+            if not 0 < size < np.inf:
+                raise InputError(f"{where}: the size of the equation cannot be estimated; give tolerance=")
+            tolerance = float(f"{SHARE * size:.2g}")
+        return Sensors(physics.equation, at, 0.0, noise=tolerance)
+
+    def _check_used(self) -> None:
+        """Every unknown must be in an equation, or be the noise of sensors."""
+        references = {r for readings in self.readings for t in readings.quantity.terms for r in t.equation.references}
+        used = {r.name for r in references if isinstance(r, Unknown)} | {r.noise_name for r in self.readings}
+        unused = [name for name in self.unknowns if name not in used]
+        if self.readings and unused:
+            raise InputError(
+                f"unknowns: {unused[0]!r} is in no equation of the sensors, so nothing can be learnt about it; remove "
+                "it, or add it to an equation"
+            )
 
     def _completed(self, name: str, surrogate: Field) -> Field:
         """The surrogate with what it chooses from the problem, and with the derivatives that the sensors need."""

@@ -114,7 +114,8 @@ class GaussianProcess(Field):
         if kernel.length is None:
             lengths = [LENGTH_SHARE * (high - low) for low, high in bounds]
             medians = np.log(lengths) if len(lengths) > 1 else np.log(lengths[0])
-            kernel = replace(kernel, length=dist.LogNormal(medians, LENGTH_SPREAD))
+            prior = dist.LogNormal(medians, LENGTH_SPREAD)
+            kernel = replace(kernel, length=prior if len(lengths) == 1 else prior.to_event(1))
         whole = replace(self, kernel=kernel, mean=mean)
         grid = _grid(whole, bounds)
         return replace(whole, terms=len(grid.frequencies), factor=grid.factors)

@@ -117,7 +117,7 @@ def _scale(value: Any, where: str) -> Any:
         return value
     if isinstance(value, dist.Distribution):
         check_prior(value, where)
-        check_positive(value, where)
+        check_positive(value, where, scalar=False)
         return Inferred(value)
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not 0 < value < np.inf:

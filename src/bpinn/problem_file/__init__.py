@@ -126,6 +126,7 @@ class _FileReader:
             self.renamed,
         )  # fmt: skip
         sensors = reader.read(top.take("sensors", (list,), "tables that start with [[sensors]]", []))
+        sensors |= reader.read_physics(top.take("physics", (list,), "tables that start with [[physics]]", []), sensors)
         truth = self.read_truth(Table(top.table("truth", {}), "truth"), [*self.fields, *unknowns])
         method, seed, chains = read_inference(Table(top.table("inference", {}), "inference"))
         top.end()

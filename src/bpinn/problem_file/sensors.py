@@ -12,6 +12,7 @@ from bpinn.data_files import read_table
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
 from bpinn.measurements import MEASUREMENTS, Average, Difference, Integral, Periodic, Quantity
+from bpinn.physics import Physics
 from bpinn.problem import Sensors
 from bpinn.problem_file.settings import read_likelihood, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, made, number, shown
@@ -32,8 +33,28 @@ class SensorReader:
     renamed: Mapping[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
-    def read(self, given: Sequence[Any]) -> dict[str, Sensors]:
-        sensors: dict[str, Sensors] = {}
+    def read_physics(self, given: Sequence[Any], taken: Mapping[str, Any]) -> dict[str, Physics]:
+        """Equations that hold exactly."""
+        found: dict[str, Physics] = {}
+        for i, inner in enumerate(given):
+            table = Table(inner, f"physics.{i}")
+            text = table.text("equation", wanted="the name of an equation, or a formula that is zero")
+            called = text if text in self.equations else f"physics_{i}"
+            formula = self.equations[text] if text in self.equations else self.formula(text, table.at("equation"))
+            name = table.text("name", called)
+            if name in taken or name in found:
+                raise InputError(f"{table.at('name')}: the name {name!r} is already taken; use another name")
+            focus = table.table("focus", None)
+            bounds = None
+            if focus is not None:
+                bounds = {c: self.read_window(ends, f"{table.at('focus')}.{c}", {}) for c, ends in focus.items()}
+            points = table.take("points", (int,), "a whole number", None)
+            found[name] = Physics(formula.function(called), points, table.number("tolerance", None), bounds)
+            table.end()
+        return found
+
+    def read(self, given: Sequence[Any]) -> dict[str, Any]:
+        sensors: dict[str, Any] = {}
         for i, inner in enumerate(given):
             table = Table(inner, f"sensors.{i}")
             quantity, called = self.read_quantity(table)

@@ -1,0 +1,190 @@
+"""Model criticism: wrong models are found by what they leave in residuals, noise and fields; right ones are not."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bpinn as bp
+from bpinn import criticism
+from bpinn.criticism import Group, compared, structure
+from bpinn.likelihoods import Normal
+
+X = np.linspace(0, 1, 40)
+
+
+def group(values, mean, error=0.02, noise=0.1, draws=400, at=None, seed=0):
+    """Readings, and draws of a posterior whose predictions are off from ``mean`` by a common, smooth error."""
+    rng = np.random.default_rng(seed)
+    at = {"x": X} if at is None else at
+    tilt = next(iter(at.values()))
+    expected = mean + error * (rng.standard_normal((draws, 1)) + rng.standard_normal((draws, 1)) * tilt)
+    readings = SimpleNamespace(
+        name="u", values=values, noise=np.full(len(values), noise), noise_name=None, likelihood=Normal(), at=at
+    )
+    return Group.of(SimpleNamespace(), readings, expected)
+
+
+def alarms(of_group):
+    return {kind for kind, finding, *_ in structure(of_group) if finding.is_alarm}
+
+
+def test_right_models_are_hardly_ever_alarmed():
+    """At most 2% of 300 data sets, by a margin of three standard errors."""
+    rng = np.random.default_rng(0)
+    count = sum(bool(alarms(group(0.1 * rng.standard_normal(40), np.zeros(40), seed=i))) for i in range(300))
+    assert count <= 0.02 * 300 + 3 * np.sqrt(0.02 * 300)
+
+
+WRONG = {
+    "offset": (lambda rng: 0.1 * rng.standard_normal(40) + 0.12, "offset"),
+    "drift": (lambda rng: 0.1 * rng.standard_normal(40) + 0.3 * (X - 0.5), "drift"),
+    "wave": (lambda rng: 0.1 * rng.standard_normal(40) + 0.2 * np.sin(12 * X), "correlation"),
+    "scatter": (lambda rng: (0.01 + 0.25 * X**2) * rng.standard_normal(40), "scatter"),
+}
+
+
+@pytest.mark.parametrize(("make", "kind"), WRONG.values(), ids=WRONG)
+def test_structure_in_residuals_is_found(make, kind):
+    """In at least 17 of 20 data sets."""
+    rng = np.random.default_rng(1)
+    assert sum(kind in alarms(group(make(rng), np.zeros(40), seed=i)) for i in range(20)) >= 17
+
+
+def test_neighbours_in_two_dimensions():
+    rng = np.random.default_rng(2)
+    at = {"x": rng.random(80), "y": rng.random(80)}
+    wrong = 0.1 * rng.standard_normal(80) + 0.25 * np.sin(9 * at["x"]) * np.sin(9 * at["y"])
+    assert "correlation" in alarms(group(wrong, np.zeros(80), at=at))
+    assert not alarms(group(0.1 * rng.standard_normal(80), np.zeros(80), at=at))
+
+
+def test_a_statistic_is_compared_with_its_replicas():
+    rng = np.random.default_rng(0)
+    same = compared(rng.standard_normal(1000), rng.standard_normal(1000))
+    assert abs(same.size) < 0.2
+    assert 0.4 < same.p < 0.6
+    assert compared(np.full(1000, 5.0), rng.standard_normal(1000)).is_alarm
+
+
+# --- whole problems: fields that are linear, whose runs take a second ---
+
+
+def curve(field, noise, values, unknowns=None):
+    return bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": field},
+        sensors={"u": bp.Sensors("u", {"x": X}, values, noise=noise)},
+        unknowns=unknowns,
+    )
+
+
+def diagnosed(problem, **more):
+    return bp.infer(problem, seed=0, progress=False, **more).diagnose()
+
+
+def test_a_kernel_that_is_too_long_is_found_even_if_noise_takes_it():
+    values = np.sin(14 * X) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    stiff = bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=4)
+    found = diagnosed(curve(stiff, dist.HalfNormal(1.0), values))
+    assert found.verdict != "good"
+    assert "neighbouring residuals of u are correlated" in str(found)
+    right = bp.KarhunenLoeve(bp.SquaredExponential(length=0.15), terms=20)
+    assert diagnosed(curve(right, dist.HalfNormal(1.0), values)).verdict == "good"
+
+
+def test_noise_that_has_swallowed_the_signal_is_said():
+    values = np.sin(60 * X) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    found = diagnosed(curve(bp.MLP(hidden=()), dist.HalfNormal(1.0), values))
+    assert found.verdict != "good"
+    assert "noise_u, which is inferred, takes the rest" in str(found)
+
+
+def test_noise_far_from_its_prior_is_said():
+    values = np.random.default_rng(0).standard_normal(40)
+    found = diagnosed(curve(bp.MLP(hidden=()), dist.LogNormal(np.log(0.01), 0.5), values))
+    assert "far above what its prior expects" in str(found)
+
+
+def test_coefficients_far_in_the_tail_of_their_prior_are_said():
+    values = 30 * np.sin(6 * X) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    found = diagnosed(curve(bp.KarhunenLoeve(bp.SquaredExponential(length=0.3), terms=12), 0.1, values))
+    assert "times as large as its prior expects" in str(found)
+
+
+def slope(u_x, k):
+    return u_x - k
+
+
+def law(points, tolerance, values, prior, field):
+    return bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": field},
+        unknowns={"k": prior},
+        sensors={
+            "law": bp.Sensors(slope, {"x": np.linspace(0, 1, points)}, 0.0, noise=tolerance),
+            "u": bp.Sensors("u", {"x": X}, values, noise=0.05),
+        },
+    )
+
+
+EXPANSION = bp.KarhunenLoeve(bp.SquaredExponential(length=0.25, sd=2.0), terms=14)
+
+
+def test_an_equation_that_the_data_contradict_is_off_zero():
+    noise = 0.05 * np.random.default_rng(0).standard_normal(40)
+    wrong = law(20, 0.3, 1.5 * X + 0.6 * X**2 + noise, dist.Normal(0, 3), EXPANSION)
+    assert "law is off zero" in str(diagnosed(wrong))
+    right = law(20, 0.3, 1.5 * X + noise, dist.Normal(0, 3), EXPANSION)
+    assert diagnosed(right).verdict == "good"
+
+
+def test_an_equation_with_too_few_points_does_not_hold_between_them():
+    noise = 0.05 * np.random.default_rng(0).standard_normal(40)
+    found = diagnosed(law(4, 0.01, 1.5 * X + noise, dist.Normal(0, 3), EXPANSION))
+    assert "law holds at its 4 points but not between them" in str(found)
+
+
+def test_an_unknown_at_the_edge_of_its_prior_is_said():
+    noise = 0.05 * np.random.default_rng(0).standard_normal(40)
+    found = diagnosed(law(20, 0.3, 1.5 * X + noise, dist.Uniform(0.0, 1.2), EXPANSION))
+    assert "k is at the edge of its prior" in str(found)
+    assert "next to 1.2" in str(found)
+
+
+def test_findings_are_stored_with_the_result(tmp_path):
+    problem = law(4, 0.01, 1.5 * X, dist.Normal(0, 3), EXPANSION)
+    result = bp.infer(problem, seed=0, progress=False)
+    result.save(tmp_path / "result.npz")
+    assert "but not between them" in str(bp.load(tmp_path / "result.npz").diagnose())
+
+
+def test_sensitivity_is_that_of_another_run():
+    """Importance weights against a run with half the tolerance, within Monte Carlo error."""
+    rng = np.random.default_rng(0)
+    values = 1.5 * X + 0.15 * X**2 + 0.05 * rng.standard_normal(40)
+    method = bp.HMC(num_draws=1500)
+    results = [
+        bp.infer(law(10, t, values, dist.Normal(0, 3), EXPANSION), method, seed=1, progress=False) for t in (0.4, 0.3)
+    ]
+    told = bp.sensitivity(results[0], "law", 0.75)
+    assert told.khat < 0.7
+    k = [r.draws("k") for r in results]
+    right = (k[1].mean() - k[0].mean()) / k[0].std()
+    assert abs(told.shift["k"] - right) < 0.15
+    assert "0.75 times the noise of law moves k by" in str(told)
+
+
+def test_sensitivity_refuses_what_it_cannot_do(prior_result):
+    result = prior_result(law(4, 0.1, X, dist.Normal(0, 3), EXPANSION))
+    for given, words in ((("lw",), "no sensors called 'lw'"), (("law", -1), "factor must be a positive number")):
+        with pytest.raises(bp.InputError, match=words):
+            bp.sensitivity(result, *given)
+
+
+def test_moved_points_need_no_compilation():
+    """The model is the same one, so that the compiled function is."""
+    problem = law(4, 0.1, X, dist.Normal(0, 3), EXPANSION)
+    other = criticism.moved(problem, {"law": {"x": np.linspace(0.1, 0.9, 4)}})
+    assert bp.Posterior(problem).model == bp.Posterior(other).model
