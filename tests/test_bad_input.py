@@ -226,7 +226,12 @@ def test_a_wrong_call_gets_a_clear_sentence(call, words):
 @pytest.fixture(scope="module")
 def result():
     method = bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2)
-    given = problem(unknowns={"k": dist.Normal()}, u=sensors(noise=np.linspace(0.1, 0.2, 5)), f=sensors("u_x"))
+    given = problem(
+        unknowns={"k": dist.Normal()},
+        u=sensors(noise=np.linspace(0.1, 0.2, 5)),
+        f=sensors("u_x"),
+        g=sensors(lambda u, k: k * u),
+    )
     return bp.infer(given, method, seed=0, chains=1, progress=False)
 
 

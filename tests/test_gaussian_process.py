@@ -8,7 +8,6 @@ import pytest
 from scipy.special import gamma, kv
 
 import bpinn as bp
-from bpinn.fields.gaussian_process import MOST_TERMS
 
 KERNELS = {"squared_exponential": bp.SquaredExponential, "matern52": bp.Matern52, "matern32": bp.Matern32}
 
@@ -52,14 +51,14 @@ def test_it_is_dense_regression_for_the_scales_it_claims(kind, inputs, quantile,
     prior = dist.LogNormal(np.log(0.6), spread)
     bounds = ((-1.0, 2.0), (0.0, 3.0))[:inputs]
     low, high = np.array(bounds).T
-    terms = None if kind == "squared_exponential" else 300
+    terms = None if kind == "squared_exponential" and inputs == 1 else 400 if inputs == 2 else 300
     field = bp.GaussianProcess(KERNELS[kind](length=prior, amplitude=1.0), mean=0.0, terms=terms)
     field = field.completed(np.zeros(0), bounds)
     length = float(prior.icdf(quantile))
     shortest, longest = field.resolved(bounds)
     claimed = bool(np.all(length >= shortest * (1 - 1e-9)) and np.all(length <= longest * (1 + 1e-9)))
-    if kind == "squared_exponential":  # others need more terms than are chosen
-        assert claimed or field.terms == MOST_TERMS
+    if kind == "squared_exponential" and inputs == 1:  # others need more terms than are chosen
+        assert claimed
     x = low + (high - low) * rng.random((12 if inputs == 1 else 40, inputs))
     y = np.sin(3 * x.sum(axis=1)) + 0.1 * rng.normal(size=len(x))
     at = low + (high - low) * rng.random((60, inputs))

@@ -122,6 +122,6 @@ FAULTS = [
           {"equation": twins, "unknowns": {"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.0)}}),
     Fault("an equation that the data contradict", "do not fit", "check the equations", {"change": other_equation}),
     Fault("an outlier under normal noise", "its prediction by all other readings", "student_t", {"change": outlier}),
-    Fault("noise stated ten times too small", "do not fit", "let the noise be inferred", {"stated": NOISE / 10}),
+    Fault("noise stated ten times too small", "do not fit", "units and boundary data", {"stated": NOISE / 10}),
     Fault("noise stated ten times too large", "scatter less than their", "a smaller noise", {"stated": NOISE * 10}),
 ]  # fmt: skip

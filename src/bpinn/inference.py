@@ -217,6 +217,7 @@ def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any, within
         raise InputError(f"infer: expected a method such as bp.HMC(), got {method!r}{hint}")
     if not problem.sensors:
         raise InputError("infer: the problem has no sensors, so there is nothing to learn from; add sensors=")
+    problem.check_used()
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise InputError(f"infer: seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
     for name, value in (("chains", chains), ("cores", cores)):

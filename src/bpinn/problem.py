@@ -128,7 +128,6 @@ class Problem:
             exact = isinstance(stated, Physics)
             self.sensors[name] = self._stated(name, stated, read, sensors or {}) if exact else stated
         self.readings = tuple(read.get(name) or self._read(name, s) for name, s in self.sensors.items())
-        self._check_used()
         self.fields = {name: self._completed(name, surrogate) for name, surrogate in self.fields.items()}
         self.scale_priors = self._scales()
 
@@ -162,8 +161,8 @@ class Problem:
             tolerance = float(f"{SHARE * size:.2g}")
         return Sensors(physics.equation, at, 0.0, noise=tolerance)
 
-    def _check_used(self) -> None:
-        """Every unknown must be in an equation, or be the noise of sensors."""
+    def check_used(self) -> None:
+        """Raise `InputError` if an unknown is in no equation and is not the noise of sensors."""
         references = {r for readings in self.readings for t in readings.quantity.terms for r in t.equation.references}
         used = {r.name for r in references if isinstance(r, Unknown)} | {r.noise_name for r in self.readings}
         unused = [name for name in self.unknowns if name not in used]

@@ -24,7 +24,11 @@ from bpinn.registry import register
 
 SMOOTH = SquaredExponential()
 MOST_TERMS, MOST_INPUTS = 400, 3
-RANGE = 0.025, 0.975  # quantiles of a length's prior between which the approximation is accurate
+# Quantiles of a length's prior that terms and interval are chosen for. With several inputs the long end is given up
+# first: there the approximation only makes the field flatter at the ends of the interval.
+RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.5)
+CORNERS = 1.1  # with several inputs, high frequencies in two of them at once are left out
+CHOSEN_TERMS = {1: 400, 2: 250, 3: 300}  # at most, by the number of inputs: more make chains slow
 SHORTEST_FACTOR = 1.2  # half-width of the interval over that of the domain
 LENGTH_SHARE, LENGTH_SPREAD = 0.2, 0.5  # default prior of a length: median as a share of the domain, sd of its log
 AMPLITUDE_SPREAD, FREE_SPREAD = 1.0, 1.5  # sd of the log of the amplitude, if there are readings of the field, or none
@@ -55,7 +59,7 @@ class GaussianProcess(Field):
         >>> smooth = bp.GaussianProcess()
         >>> rough = bp.GaussianProcess(bp.Matern52(length=dist.LogNormal(-1.0, 0.5), amplitude=1.0))
         >>> rough.size(((0.0, 1.0),))
-        26
+        145
     """
 
     kernel: Stationary = SMOOTH
@@ -206,6 +210,7 @@ class GaussianProcess(Field):
         half = np.array([0.5 * (high - low) for low, high in bounds])
         assert self.kernel.hilbert is not None
         shortest = 0.5 * np.pi * self.kernel.hilbert.accurate / grid.frequencies.max(axis=0)
+        shortest = shortest * (1.0 if len(bounds) == 1 else CORNERS)
         longest = np.where(grid.is_periodic, np.inf, np.array(grid.factors) * half / self.kernel.hilbert.width)
         return shortest, longest
 
@@ -272,7 +277,8 @@ def _grid(field: GaussianProcess, bounds: Bounds) -> _Grid:
     needed = field.kernel.hilbert
     assert needed is not None
     lengths = field.kernel.length if field.kernel.length is not None else LENGTH_SHARE * (high - low)
-    shortest, longest = (np.broadcast_to(_typical(lengths, q), (inputs,)) for q in RANGE)
+    quantiles = RANGE if inputs == 1 else RANGE_OF_SEVERAL
+    shortest, longest = (np.broadcast_to(_typical(lengths, q), (inputs,)) for q in quantiles)
     periodic = np.array([name in field.periodic for name in field.inputs or [""] * inputs])
     if field.factor is None:
         factors = np.maximum(needed.width * longest / halves, SHORTEST_FACTOR)
@@ -293,7 +299,7 @@ def _grid(field: GaussianProcess, bounds: Bounds) -> _Grid:
     order = np.argsort(radius, kind="stable")
     if field.terms is None:
         inside = int(np.sum(radius <= highest**2 * (1 + 1e-9)))
-        order = order[: min(max(inside, 1), MOST_TERMS)]
+        order = order[: min(max(inside, 1), CHOSEN_TERMS[inputs])]
     else:
         order = order[: field.terms]
     return _Grid(centres, wide, periodic, candidates[order], frequencies[order], tuple(float(f) for f in factors))

@@ -58,10 +58,13 @@ class WarmupSettings:
     fewest_divergent: int = 3
     step_shortening: float = 0.75
     corrected_cost: float = 1.25  # gradients per draw relative to the first draws: more than jitter can cause
+    least_cost: float = (
+        0.0  # gradients per draw of the most draws, which limit a corrected run, if the first took fewer
+    )
 
 
 # By coordinates: in whitened ones steps are many times longer, and trajectories shorter.
-SETTINGS = {"plain": WarmupSettings(), "whitened": WarmupSettings(first_length=12, shortest=6)}
+SETTINGS = {"plain": WarmupSettings(), "whitened": WarmupSettings(first_length=12, shortest=6, least_cost=50.0)}
 
 
 class Adjustment(NamedTuple):
@@ -195,7 +198,7 @@ class HamiltonianPolicy(Policy):
             return Decision()
         spent = stats.gradients.mean(axis=0)
         at_first, now = spent[: s.correction_every].mean(), spent[-s.draws_round :].mean()
-        left = (self.num_steps - self.num_warmup) * at_first - spent.sum()
+        left = (self.num_steps - self.num_warmup) * max(at_first, s.least_cost) - spent.sum()
         over = bool(now > s.corrected_cost * at_first and left <= 0)
         draws = pause.done - self.num_warmup
         if over or draws % s.correction_every or not np.all(np.isfinite(functionals)):

@@ -131,6 +131,7 @@ class _FileReader:
         method, seed, chains = read_inference(Table(top.table("inference", {}), "inference"))
         top.end()
         problem = Problem(self.domain, self.fields, sensors, unknowns)
+        problem.check_used()
         method.check(problem)
         sources = tuple(dict.fromkeys(reader.origins.values()))
         return ProblemFile(
