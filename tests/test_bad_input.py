@@ -230,7 +230,7 @@ def result():
         unknowns={"k": dist.Normal()},
         u=sensors(noise=np.linspace(0.1, 0.2, 5)),
         f=sensors("u_x"),
-        g=sensors(lambda u, k: k * u),
+        q=sensors(lambda u, k: k * u),
     )
     return bp.infer(given, method, seed=0, chains=1, progress=False)
 
@@ -245,7 +245,7 @@ ASKED = {
     "wrong shape": (lambda r: r.predict(lambda u: u.sum(), {"x": X}), r"it must return one number"),
     "varying noise": (lambda r: r.predict("u", {"x": X}, noise=True), r"have different noise; give the standard deviation"),
     "noise of nothing": (lambda r: r.predict("u_xx", {"x": X}, noise=True), r"no sensors measure it"),
-    "noise of other sensors": (lambda r: r.predict("u", {"x": X}, noise="g"), r"no sensors called 'g'; known sensors: u, f"),
+    "noise of other sensors": (lambda r: r.predict("u", {"x": X}, noise="g"), r"no sensors called 'g'; known sensors: u, f, q"),
     "negative noise": (lambda r: r.predict("u", {"x": X}, noise=-0.1), r"noise must be positive"),
     "interval": (lambda r: r.predict("u", {"x": X}).interval(95), r"interval: p must lie between 0 and 1, such as 0.95, got 95"),
     "quantile": (lambda r: r.predict("u", {"x": X}).quantile(2), r"quantile: p must lie between 0 and 1"),

@@ -176,6 +176,20 @@ def test_the_posterior_of_the_scales_is_that_of_quadrature():
         assert abs(draws.std() / sd - 1) < 0.1
 
 
+def test_a_length_that_is_not_resolved_is_said():
+    """A wave that is shorter than a handful of terms can follow, and a long length on an interval that is too narrow."""
+    x = np.linspace(0, 1, 15)
+    wide, long = dist.LogNormal(0.0, 2.0), dist.LogNormal(0.7, 0.1)
+    for field, values, more in (
+        (bp.GaussianProcess(bp.SquaredExponential(length=wide), terms=6, factor=1.2), np.sin(9 * x), "more terms"),
+        (bp.GaussianProcess(bp.SquaredExponential(length=long), terms=20, factor=1.2), 2 * x, "a larger factor"),
+    ):
+        found = bp.infer(line(field, values), seed=0, progress=False).diagnose()
+        assert found.verdict != "good"
+        assert "field u: a length is" in str(found)
+        assert more in str(found)
+
+
 def test_it_is_saved_loaded_and_resumed(tmp_path):
     method = bp.HMC(num_warmup=60, num_draws=30)
     result = bp.infer(

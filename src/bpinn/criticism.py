@@ -337,6 +337,9 @@ def _judge_fields(health: Diagnosis, result: Result) -> None:
     """Parameters of fields far in the tail of their prior, all of them or the last terms of an expansion."""
     parameters = result.posterior.model.parameters
     for name, field, bounds in parameters.fields:
+        scales = {scale: result.draws(f"{scale}_{name}") for scale in field.scale_priors(bounds)}
+        for reason, advice in field.criticism(scales, bounds):
+            health.note("care", f"field {name}: {reason}", advice)
         standard = result.z[..., parameters.slices[name]].astype(float) / field.prior_sd(bounds)
         flat = standard.reshape(-1, standard.shape[-1])
         terms = flat.shape[1]

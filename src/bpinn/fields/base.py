@@ -148,6 +148,10 @@ class Field(ABC):
         """The offset of `features`; None if it is zero."""
         return self.features(theta, prepared, wanted).offset
 
+    def criticism(self, scales: Mapping[str, np.ndarray], bounds: Bounds) -> list[tuple[str, str]]:
+        """What speaks against the field, given posterior draws of its scales by name: reasons, each with advice."""
+        return []
+
     @property
     def width(self) -> int:
         """Approximate number of values stored per point during evaluation, for planning memory."""

@@ -26,8 +26,9 @@ SMOOTH = SquaredExponential()
 MOST_TERMS, MOST_INPUTS = 400, 3
 # Quantiles of a length's prior that terms and interval are chosen for. With several inputs the long end is given up
 # first: there the approximation only makes the field flatter at the ends of the interval.
-RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.5)
-CORNERS = 1.1  # with several inputs, high frequencies in two of them at once are left out
+RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.85)
+SLACK = 1.1  # beyond the range of lengths that are resolved
+CORNERS = 1.2  # with several inputs, high frequencies in two of them at once are left out
 CHOSEN_TERMS = {1: 400, 2: 250, 3: 300}  # at most, by the number of inputs: more make chains slow
 SHORTEST_FACTOR = 1.2  # half-width of the interval over that of the domain
 LENGTH_SHARE, LENGTH_SPREAD = 0.2, 0.5  # default prior of a length: median as a share of the domain, sd of its log
@@ -213,6 +214,28 @@ class GaussianProcess(Field):
         shortest = shortest * (1.0 if len(bounds) == 1 else CORNERS)
         longest = np.where(grid.is_periodic, np.inf, np.array(grid.factors) * half / self.kernel.hilbert.width)
         return shortest, longest
+
+    def criticism(self, scales: Mapping[str, np.ndarray], bounds: Bounds) -> list[tuple[str, str]]:
+        """Lengths that the terms and the interval do not resolve."""
+        if "length" not in scales or self.kernel.hilbert is None:
+            return []
+        draws = np.asarray(scales["length"], float)
+        found = np.broadcast_to(
+            np.median(draws.reshape(-1, draws.shape[-1] if draws.ndim > 2 else 1), axis=0), len(bounds)
+        )
+        strict, longest = self.resolved(bounds)
+        shortest = strict * self.kernel.hilbert.chosen / self.kernel.hilbert.accurate
+        told = []
+        for length, low, high in zip(found, shortest, longest, strict=True):
+            if length < low / SLACK or length > high * SLACK:
+                more = "more terms" if length < low else "a larger factor, and more terms"
+                reason = (
+                    f"is {length:.2g}, but its {self.size(bounds)} terms resolve lengths from {low:.2g} to {high:.2g}"
+                )
+                told.append(
+                    (f"a length {reason}", f"bp.GaussianProcess(terms=..., factor=...) with {more}, or bp.MLP()")
+                )
+        return told
 
     def describe(self) -> str:
         terms = f", {self.terms} terms" if self.terms else ""
