@@ -7,7 +7,7 @@ readings that a model was fitted to look better than new ones, so an alarm is ra
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,10 @@ NEIGHBOURS = 3  # of a reading, with several coordinates
 FEWEST = 8  # readings of a group that can show structure
 ALARM, LOUD = 3.0, 8.0  # standard deviations of a statistic under the model: usable with care, do not trust
 RARE = 0.005  # and its probability under the model
+HARDLY = 0.05  # the same for too little scatter: with too large a noise the draws themselves scatter
 FARTHEST = 30.0  # standard deviations at which residuals are cut
-EXPLAINED = 0.15  # share of the readings' variance below which a fit explains next to nothing
+# Share of the readings' variance below which a fit explains next to nothing; a few readings may well be mostly noise.
+EXPLAINED, FEWEST_EXPLAINED = 0.15, 20
 # Squared residuals of an exact condition over those that its tolerance allows: with care, not at all; they are judged
 # only if there is some room, and some residual, both in squared tolerances. Right models had 0.002 to 0.12, models with
 # wrong fields or equations 0.6 and more (verification/models.py).
@@ -126,10 +128,11 @@ class Finding:
     size: float
     p: float
     value: float
+    rare: float = RARE
 
     @property
     def is_alarm(self) -> bool:
-        return self.size > ALARM and self.p < RARE
+        return self.size > ALARM and self.p < self.rare
 
     @property
     def verdict(self) -> str:
@@ -166,6 +169,7 @@ def structure(group: Group) -> Iterator[tuple[str, Finding, str, str]]:
     )
     if group.readings.noise is not None:
         less = compared(-np.log(np.sum(s**2, axis=1) + 1e-300), -np.log(np.sum(r**2, axis=1) + 1e-300))
+        less = replace(less, rare=HARDLY)
         yield "less", less, f"the readings of {name} scatter less than their stated noise", SMALLER
     for c, x in group.places.items():
         drift = compared(np.abs(_correlation(s, x)), np.abs(_correlation(r, x)))
@@ -226,7 +230,7 @@ def _judge_structure(health: Diagnosis, group: Group) -> None:
 
 
 def _judge_explained(health: Diagnosis, group: Group) -> None:
-    if group.readings.noise_name is None:
+    if group.readings.noise_name is None or len(group.readings.values) < FEWEST_EXPLAINED:
         return
     share = explained(group)
     if share < EXPLAINED:

@@ -64,7 +64,7 @@ class WarmupSettings:
 
 
 # By coordinates: in whitened ones steps are many times longer, and trajectories shorter.
-SETTINGS = {"plain": WarmupSettings(), "whitened": WarmupSettings(first_length=12, shortest=6, least_cost=50.0)}
+SETTINGS = {"plain": WarmupSettings(), "whitened": WarmupSettings(first_length=12, shortest=6, least_cost=300.0)}
 
 
 class Adjustment(NamedTuple):
