@@ -148,15 +148,17 @@ def test_steps_that_are_too_long_for_some_places_are_shortened():
 
 def test_mending_makes_no_run_longer():
     functionals = slowly(0.97, draws=600)
-    stats = {"gradients": np.full((4, 600), 100.0)}
+    stats = {"gradients": np.full((4, 600), 1000.0)}
     policy = policy_of(most_draws=1000)
     stats |= {"divergent": np.zeros((4, 600)), "step_size": np.full((4, 600), 0.1)}
     assert not judged(policy, functionals, stats).enough
-    stats["gradients"][:, 200:] = 170.0
+    stats["gradients"][:, 200:] = 1700.0
     adjustment = judged(policy, functionals, stats).adjustment
-    assert adjustment.length_factor == pytest.approx(12_000 / (50 * 170))  # what is left of 100,000 is for the next 50
-    stats["gradients"][:, 200:] = 300.0
+    assert adjustment.length_factor == pytest.approx(120_000 / (50 * 1700))  # what is left of a million is for the next 50
+    stats["gradients"][:, 200:] = 3000.0
     assert judged(policy, functionals, stats).enough
+    stats["gradients"] /= 10  # draws that cost little may go on: as many gradients as 300 a draw
+    assert not judged(policy, functionals, stats).enough
 
 
 # --- chains that lose their way in warm-up ---
