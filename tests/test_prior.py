@@ -115,3 +115,58 @@ def test_width_makes_a_network_normal_but_not_its_derivatives():
     assert abs(kurtosis[0] - 3) < 0.2
     assert kurtosis[1] > 3.5
     assert kurtosis[2] > kurtosis[1]
+
+
+# --- could the prior have produced the readings? ---
+
+
+def readings_of(values, noise=0.1, **more):
+    x = np.linspace(0, 1, 20)
+    sensors = {
+        "u": bp.Sensors("u", {"x": x}, values, noise=noise, **more),
+        "start": bp.Sensors("u", {"x": [0.0, 0.1]}, 0.0, noise=0.1),
+    }
+    return bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())}, sensors=sensors)  # u = w x + b
+
+
+def test_readings_from_the_prior_are_possible():
+    found = bp.prior.check(readings_of(1.2 * np.linspace(0, 1, 20)))
+    assert [group.name for group in found.groups] == ["u"]  # a condition is left out
+    assert found.is_possible
+    assert "so it could have produced them" in str(found)
+
+
+@pytest.mark.parametrize(("size", "how"), [(300.0, "much more"), (1e-4, "much less")])
+def test_readings_in_other_units_are_not(size, how):
+    found = bp.prior.check(readings_of(size * np.linspace(0, 1, 20)))
+    assert not found.is_possible
+    assert how in str(found)
+
+
+def test_the_spread_that_is_expected_is_exact():
+    """With the slope w, noise s and n readings at x, the variance of readings is w^2 var(x) + s^2 (n - 1) / n on average."""
+    found = bp.prior.check(readings_of(np.linspace(0, 1, 20), noise=1e-3), draws=20_000).groups[0]
+    widths = np.std(np.linspace(0, 1, 20)) * np.array([0.03134, 2.2414])  # quantiles of |w|
+    assert found.low == pytest.approx(widths[0], rel=0.15)
+    assert found.high == pytest.approx(widths[1], rel=0.05)
+
+
+def test_an_inferred_noise_is_drawn_too():
+    wide = bp.prior.check(readings_of(np.linspace(0, 1, 20), noise=dist.HalfNormal(50.0))).groups[0]
+    assert wide.high > 50
+
+
+def test_the_program_says_it(tmp_path):
+    from typer.testing import CliRunner
+
+    from bpinn.cli import app
+
+    CliRunner().invoke(app, ["new", str(tmp_path / "demo")])
+    told = CliRunner().invoke(app, ["prior", str(tmp_path / "demo" / "problem.toml")])
+    assert told.exit_code == 0
+    assert "could have produced them" in told.output
+
+
+def test_the_check_needs_a_problem():
+    with pytest.raises(bp.InputError, match=r"prior\.check: expected a bp\.Problem"):
+        bp.prior.check("problem.toml")

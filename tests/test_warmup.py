@@ -154,7 +154,9 @@ def test_mending_makes_no_run_longer():
     assert not judged(policy, functionals, stats).enough
     stats["gradients"][:, 200:] = 1700.0
     adjustment = judged(policy, functionals, stats).adjustment
-    assert adjustment.length_factor == pytest.approx(120_000 / (50 * 1700))  # what is left of a million is for the next 50
+    assert adjustment.length_factor == pytest.approx(
+        120_000 / (50 * 1700)
+    )  # what is left of a million is for the next 50
     stats["gradients"][:, 200:] = 3000.0
     assert judged(policy, functionals, stats).enough
     stats["gradients"] /= 10  # draws that cost little may go on: as many gradients as 300 a draw

@@ -1,4 +1,4 @@
-"""The command line: bpinn new | check | run | resume | report | compare | reproduce | calibrate.
+"""The command line: bpinn new | check | prior | run | resume | report | compare | reproduce | calibrate.
 
 Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 3 it finished and the verdict is "do not
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,6 +130,20 @@ def check(
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
     print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
     print(f"; about {facts['seconds']:.0f} s" if facts["seconds"] else "")
+
+
+@app.command()
+def prior(
+    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    changes: Changes = None,
+    allow_outside: Outside = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether the prior could have produced the readings, before anything is run."""
+    found = bp.prior.check(read_problem(file, changes or (), allow_outside=allow_outside).problem)
+    print(json.dumps([asdict(group) for group in found.groups]) if as_json else found)
+    if not found.is_possible:
+        raise typer.Exit(DISTRUST)
 
 
 def _facts(found: ProblemFile) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The prior of a problem: draws and covariances of fields, derivatives and equations."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,12 @@ from bpinn import quantity_at
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
+from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
 
+UNEXPECTED = 0.01  # probability below which the prior hardly could have produced the readings
 BATCH = 256  # prior draws evaluated at once, or fewer if there are many points
 BLOCK_BYTES = 4 * 2**20  # draws accumulated into the covariance at once
 
@@ -62,6 +65,84 @@ def covariance(
     """
     at_points = _locate(problem, quantity, at)
     return moments(problem, [at_points], draws, seed)[1]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the prior expects of the readings of one group of sensors: the spread of readings, and that of these.
+
+    ``low`` and ``high`` contain the spread of readings in 95% of the prior's draws; ``p`` is the probability of one at
+    least as far off as that of these readings.
+    """
+
+    name: str
+    spread: float
+    low: float
+    high: float
+    p: float
+
+    def __str__(self) -> str:
+        words = (
+            f"{self.name}: the prior expects readings that spread by {self.low:.2g} to {self.high:.2g}; these spread by"
+        )
+        if self.p >= UNEXPECTED:
+            return f"{words} {self.spread:.2g}, so it could have produced them"
+        how = "less" if self.spread < self.low else "more"
+        return f"{words} {self.spread:.2g}, much {how}: check units, and the priors of fields, unknowns and noise"
+
+
+@dataclass(frozen=True)
+class PriorCheck:
+    """The readings beside what the prior expects of them; prints in words."""
+
+    groups: tuple[Expectation, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the prior could have produced all readings."""
+        return all(group.p >= UNEXPECTED for group in self.groups)
+
+    def __str__(self) -> str:
+        return "\n".join(str(group) for group in self.groups) or "there are no noisy readings to compare with the prior"
+
+    __repr__ = __str__
+
+
+def check(problem: Problem, *, draws: int = 1000, seed: int = 0) -> PriorCheck:
+    """Could the prior have produced the readings? Before any run.
+
+    Readings are drawn from the prior, noise included, and their spread is compared with that of the readings.
+    Conditions, whose values are all equal, are left out.
+
+    Example:
+        ``print(bp.prior.check(problem))``
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"prior.check: expected a bp.Problem, got {type(problem).__name__}")
+    keys = _keys(draws, seed, "prior.check")
+    posterior = Posterior(problem)
+    z = _sample(posterior.model.parameters, keys)
+    predicted = jax.jit(jax.vmap(lambda z: posterior.model.predicted(z, posterior.data)))(z)
+    scalars = jax.vmap(lambda z: posterior.model.parameters.split(z)[1])(z)
+    rng = np.random.default_rng(seed)
+    found = []
+    for readings, values in zip(problem.readings, predicted, strict=True):
+        if np.ptp(readings.values) == 0:
+            continue
+        scale: Any = readings.noise
+        if readings.noise_name is not None:
+            scale = np.asarray(scalars[readings.noise_name], float)[:, None]
+        with np.errstate(all="ignore"):
+            drawn = np.asarray(readings.likelihood.sample(rng, np.asarray(values, float), scale), float)
+        spreads = drawn.std(axis=1)
+        spreads = spreads[np.isfinite(spreads)]
+        if not len(spreads):
+            raise InputError(f"prior.check: no prior draw predicts finite readings of {readings.name!r}")
+        own = float(np.std(readings.values))
+        above = float(np.mean(spreads >= own))
+        low, high = np.quantile(spreads, [0.025, 0.975])
+        found.append(Expectation(readings.name, own, float(low), float(high), 2 * min(above, 1 - above)))
+    return PriorCheck(tuple(found))
 
 
 def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
