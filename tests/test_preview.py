@@ -21,12 +21,13 @@ METHOD = bp.HMC(num_warmup=60, num_draws=40, num_leapfrog=6)
 
 def line(noise=0.1):
     x = np.linspace(0, 1, 12)
+    off = noise * np.random.default_rng(0).standard_normal(12)
     return bp.Problem(
         domain={"x": (0.0, 1.0)},
         fields={"u": bp.MLP(hidden=(4,))},
         unknowns={"k": dist.Normal(0.0, 1.0)},
         sensors={
-            "u": bp.Sensors("u", {"x": x}, 2 * x - 1, noise=noise),
+            "u": bp.Sensors("u", {"x": x}, 2 * x - 1 + off, noise=noise),
             "slope": bp.Sensors(slope, {"x": x[::3]}, np.zeros(4), noise=0.1),
         },
     )
@@ -135,8 +136,9 @@ def test_out_of_time_while_it_compiles_gives_the_preview(time_is_over):
     assert isinstance(result.method, bp.LastLayer)
 
 
-def test_out_of_time_with_draws_gives_the_better_of_both(blocks_of, time_is_over):
+def test_out_of_time_with_draws_gives_the_better_of_both(blocks_of, time_is_over, monkeypatch):
     """A few draws cannot be judged, and the fit is better than them; draws that are good enough are kept."""
+    monkeypatch.setattr(preview, "STEPS", 4000)
     blocks_of(5)
     with time_is_over(65):
         assert isinstance(infer(within=100).method, bp.LastLayer)
