@@ -1,16 +1,14 @@
 import contextlib
-import gc
 import itertools
 import signal
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.engine import advance, stage_run
+from bpinn.engine import advance, make_room, stage_run
 
 
 def set_block_size(steps, setattr=setattr):
@@ -27,17 +25,11 @@ def set_block_size(steps, setattr=setattr):
         setattr(advance, "BLOCK_STEPS", steps)
 
 
-MOST_MAPPINGS = 20_000  # of memory; Linux allows 65,530, and a compiled program takes some hundred
-
-
 @pytest.fixture(autouse=True)
 def few_mappings():
-    """Drop compiled programs once there are many: beyond the limit of mappings XLA crashes while it compiles."""
+    """Drop compiled programs once there are many, also of tests that compile without `infer`."""
     yield
-    mappings = Path("/proc/self/maps")
-    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+    make_room()
 
 
 @pytest.fixture

@@ -5,13 +5,15 @@ import datetime
 import signal
 import threading
 import time
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
 import bpinn as bp
-from bpinn import inference
+from bpinn import engine, inference
 from bpinn.engine.stage_run import StageRun
 from bpinn.run_folder import manifest
 
@@ -222,3 +224,16 @@ def test_whoever_hears_ctrl_c_otherwise_hears_it_again_after_a_run():
     before = signal.getsignal(signal.SIGINT)
     infer()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_compiled_programs_are_dropped_before_memory_mappings_run_out(monkeypatch, whole):
+    """A process that infers many different problems would reach the limit, where XLA crashes; draws are the same."""
+    cleared = []
+    clear = jax.clear_caches
+    monkeypatch.setattr(jax, "clear_caches", lambda: (cleared.append(True), clear()))
+    infer()
+    assert not cleared
+    monkeypatch.setattr(engine, "MOST_MAPPINGS", 10)
+    again = infer()
+    assert cleared or not Path("/proc/self/maps").exists()
+    np.testing.assert_array_equal(again.z, whole.z)

@@ -4,10 +4,14 @@
 stage's `Policy` reviews chains at pauses; `stage_run` connects them, and `run` executes the stages of a method.
 """
 
+import gc
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bpinn.convergence import statistics
@@ -30,6 +34,19 @@ from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 from bpinn.run_folder.chains import Checkpoint
 
+MOST_MAPPINGS = 30_000  # of memory; Linux allows 65,530 a process, and a compiled run takes some hundred
+
+
+def make_room() -> None:
+    """Drop compiled programs if there are very many: beyond the limit of memory mappings XLA crashes as it compiles.
+
+    A process that infers a hundred different problems would reach it. What is needed again is compiled again.
+    """
+    mappings, main = Path("/proc/self/maps"), threading.current_thread() is threading.main_thread()
+    if main and mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
+
 
 def run(
     posterior: Posterior,
@@ -46,6 +63,7 @@ def run(
 
     With a checkpoint each block is written to disk, and an existing run is resumed.
     """
+    make_room()
     # The statistics module that the verdict needs is imported while the first stage compiles.
     scheduler = Threads(cores, first=[statistics]) if scheduler is None else scheduler
     try:
