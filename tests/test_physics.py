@@ -91,7 +91,12 @@ def always_nan(u):
     return u * jnp.nan
 
 
+def broken(u, u_t):
+    return u_t @ u_t.missing
+
+
 WRONG = {
+    "broken": (bp.Physics(broken), "broken"),
     "points": (bp.Physics(decay, points=1), "points must be a whole number from 2"),
     "tolerance": (bp.Physics(decay, tolerance=0.0), "tolerance must be a positive number"),
     "string": (bp.Physics("u"), "Physics needs an equation"),

@@ -108,7 +108,7 @@ class Fault:
         return health.verdict != "good" and told
 
 
-HASTY = bp.HMC(num_warmup=20, num_draws=60, init="prior", num_leapfrog=4)
+HASTY = bp.HMC(num_warmup=20, num_draws=60, init="prior", num_leapfrog=4, coordinates="plain")
 HEALTHY = Fault("nothing", "", "")
 FAULTS = [
     Fault("a chain that is stuck", "never moved", "a longer warm-up", tamper=stuck),
@@ -120,7 +120,7 @@ FAULTS = [
     Fault("an unknown without effect", "hardly inform k", "a narrower prior", {"equation": idle}),
     Fault("two unknowns that act as one", "hardly distinguish a and b", "a narrower prior",
           {"equation": twins, "unknowns": {"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.0)}}),
-    Fault("an equation that the data contradict", "do not fit", "check the equations", {"change": other_equation}),
+    Fault("an equation that the data contradict", "do not fit", "then the equations", {"change": other_equation}),
     Fault("an outlier under normal noise", "its prediction by all other readings", "student_t", {"change": outlier}),
     Fault("noise stated ten times too small", "do not fit", "units and boundary data", {"stated": NOISE / 10}),
     Fault("noise stated ten times too large", "scatter less than their", "a smaller noise", {"stated": NOISE * 10}),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.stats import qmc
 
 import bpinn as bp
 
@@ -27,17 +26,6 @@ class Case:
     truth_unknowns: dict[str, float]
     in_one_variable: bool
     about: str
-
-
-def scattered(domain: Mapping[str, tuple[float, float]], count: int, skip: int = 1) -> dict[str, np.ndarray]:
-    """Points that fill a domain evenly: a Halton sequence, the same in every call.
-
-    ``skip`` leaves out its first points, so that two sets of points differ.
-    """
-    halton = qmc.Halton(len(domain), scramble=False)
-    halton.fast_forward(skip)
-    low, high = zip(*domain.values(), strict=True)
-    return dict(zip(domain, qmc.scale(halton.random(count), low, high).T, strict=True))
 
 
 def readings(of: str, truth: Function, at: Mapping[str, Any], noise: float, rng: np.random.Generator) -> bp.Sensors:

@@ -8,7 +8,8 @@ import numpyro.distributions as dist
 from numpy.polynomial import chebyshev
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, readings, scattered, wide
+from benchmarks.suite.case import Case, Function, exactly, readings, wide
+from bpinn.physics import filled
 
 SQUARE = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
 
@@ -65,10 +66,10 @@ def darcy_flow(seed: int = 0) -> Case:
         domain=SQUARE,
         fields={"u": wide(), "k": bp.MLP(hidden=(20, 20), positive=True)},
         sensors={
-            "darcy": exactly(darcy, scattered(SQUARE, 200), 0.02),
+            "darcy": exactly(darcy, filled(SQUARE, 200), 0.02),
             "sides": readings("u", u, rim(5), 0.02, rng),
-            "u": readings("u", u, scattered(SQUARE, 40), 0.02, rng),
-            "k": readings("k", permeability, scattered(SQUARE, 12, skip=41), 0.05, rng),
+            "u": readings("u", u, filled(SQUARE, 40), 0.02, rng),
+            "k": readings("k", permeability, filled(SQUARE, 12, skip=41), 0.05, rng),
         },
     )
     about = "Darcy flow with an unknown permeability field k(x, y) > 0"
@@ -98,9 +99,9 @@ def helmholtz(seed: int = 0) -> Case:
         fields={"u": wide()},
         unknowns={"k": dist.LogNormal(0.7, 0.5)},
         sensors={
-            "standing": exactly(standing, scattered(SQUARE, 200), 0.05),
+            "standing": exactly(standing, filled(SQUARE, 200), 0.05),
             "sides": readings("u", u, rim(8), 0.05, rng),
-            "u": readings("u", u, scattered(SQUARE, 28), 0.05, rng),
+            "u": readings("u", u, filled(SQUARE, 28), 0.05, rng),
         },
     )
     about = "Helmholtz equation; its wave number"
@@ -141,7 +142,7 @@ def kovasznay(seed: int = 0) -> Case:
         return -np.exp(2 * rate * x) / 2 + 0 * y
 
     rng = np.random.default_rng(seed)
-    inside, probes = scattered(SQUARE, 150), scattered(SQUARE, 40)
+    inside, probes = filled(SQUARE, 150), filled(SQUARE, 40)
     problem = bp.Problem(
         domain=SQUARE,
         fields={name: wide(80) for name in "uvp"},
@@ -152,7 +153,7 @@ def kovasznay(seed: int = 0) -> Case:
             "continuity": exactly(continuity, inside, 0.02),
             "u": readings("u", u, probes, 0.08, rng),
             "v": readings("v", v, probes, 0.02, rng),
-            "p": readings("p", p, scattered(SQUARE, 10, skip=41), 0.05, rng),
+            "p": readings("p", p, filled(SQUARE, 10, skip=41), 0.05, rng),
         },
     )
     about = "Kovasznay flow, three fields; its viscosity"
@@ -173,7 +174,7 @@ def poisson_4d(seed: int = 0) -> Case:
     def u(x, y, z, w):
         return np.sin(x + y) * np.cos(z - w) + z * w / 2
 
-    faces = scattered(domain, 40, skip=21)
+    faces = filled(domain, 40, skip=21)
     for i, points in enumerate(faces.values()):
         points[i::8], points[i + 4 :: 8] = -1.0, 1.0
     rng = np.random.default_rng(seed)
@@ -182,9 +183,9 @@ def poisson_4d(seed: int = 0) -> Case:
         fields={"u": wide()},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
-            "poisson": exactly(poisson, scattered(domain, 300), 0.01),
+            "poisson": exactly(poisson, filled(domain, 300), 0.01),
             "faces": readings("u", u, faces, 0.04, rng),
-            "u": readings("u", u, scattered(domain, 20), 0.04, rng),
+            "u": readings("u", u, filled(domain, 20), 0.04, rng),
         },
     )
     about = "Poisson's equation in four dimensions; the diffusivity"

@@ -10,7 +10,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, precise, readings, scattered, wide
+from benchmarks.suite.case import Case, Function, exactly, precise, readings, wide
+from bpinn.physics import filled
 
 Domain = dict[str, tuple[float, float]]
 
@@ -24,7 +25,7 @@ def read(u: Function, domain: Domain, noise: float, seed: int) -> dict[str, bp.S
     return {
         "start": readings("u", u, {"x": np.linspace(low, high, 20), "t": np.full(20, start)}, noise, rng),
         "ends": readings("u", u, {"x": x, "t": t}, noise, rng),
-        "u": readings("u", u, scattered(domain, 24), noise, rng),
+        "u": readings("u", u, filled(domain, 24), noise, rng),
     }
 
 
@@ -49,7 +50,7 @@ def advection_diffusion(seed: int = 0) -> Case:
         domain=domain,
         fields={"u": wide(scale_inputs=True)},
         unknowns={"speed": dist.Normal(0.0, 1.0), "diffusivity": dist.LogNormal(-2.0, 1.0)},
-        sensors={"transport": exactly(transport, scattered(domain, 200), 0.01)} | read(u, domain, 0.02, seed),
+        sensors={"transport": exactly(transport, filled(domain, 200), 0.01)} | read(u, domain, 0.02, seed),
     )
     about = "advection and diffusion of a pulse; speed and diffusivity"
     return Case("advection_diffusion", problem, {"u": u}, unknowns, False, about)
@@ -76,7 +77,7 @@ def wave(seed: int = 0) -> Case:
         fields={"u": wide(scale_inputs=True)},
         unknowns={"speed": dist.LogNormal(0.6, 0.5)},
         sensors={
-            "vibration": exactly(vibration, scattered(domain, 200), 0.05),
+            "vibration": exactly(vibration, filled(domain, 200), 0.05),
             "rest": bp.Sensors("u_t", at=rest, values=0.0, noise=0.05),
             **read(u, domain, 0.04, seed),
         },
@@ -124,7 +125,7 @@ def fisher_kpp(seed: int = 0) -> Case:
         domain=domain,
         fields={"u": wide(scale_inputs=True)},
         unknowns={"D": dist.LogNormal(-1.5, 1.0), "r": dist.LogNormal(0.0, 0.7)},
-        sensors={"growth": exactly(growth, scattered(domain, 200), 0.004)} | read(u, domain, 0.02, seed),
+        sensors={"growth": exactly(growth, filled(domain, 200), 0.004)} | read(u, domain, 0.02, seed),
     )
     about = "Fisher-KPP; diffusivity and growth rate of a spreading population"
     return Case("fisher_kpp", problem, {"u": u}, unknowns, False, about)
@@ -165,7 +166,7 @@ def heat_source(seed: int = 0, tolerance: float = 0.01) -> Case:
             "u": wide(scale_inputs=True),
             "s": bp.MLP(hidden=(20, 20), inputs=("x",), scale_inputs=True),
         },
-        sensors={"conduction": exactly(conduction, scattered(domain, 200), tolerance)} | read(u, domain, 0.03, seed),
+        sensors={"conduction": exactly(conduction, filled(domain, 200), tolerance)} | read(u, domain, 0.03, seed),
     )
     about = "heat equation with an unknown source field s(x)"
     return Case("heat_source", problem, {"u": u, "s": s}, {}, False, about)

@@ -6,17 +6,21 @@ under the model itself: readings are replicated from the posterior's draws, and 
 readings that a model was fitted to look better than new ones, so an alarm is rarely false.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from numpyro.distributions import constraints
+from scipy.spatial import KDTree
 from scipy.special import chdtrc
 
-from bpinn.diagnostics import Diagnosis
-from bpinn.errors import InputError
+from bpinn.diagnostics import Diagnosis, khat_of
+from bpinn.errors import BpinnWarning, InputError
+from bpinn.likelihoods import LocationScale
 from bpinn.measurements import Measurement
 from bpinn.problem import Problem, Readings, Sensors
 from bpinn.result import Result
@@ -67,11 +71,7 @@ class Group:
 
     @classmethod
     def of(cls, result: Result, readings: Readings, expected: np.ndarray) -> "Group":
-        scale: Any = None
-        if readings.noise_name is not None:
-            scale = np.broadcast_to(result.draws(readings.noise_name).reshape(-1, 1).astype(float), expected.shape)
-        elif readings.noise is not None:
-            scale = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
+        scale = result.noise_of(readings, expected.shape)
         rng = np.random.default_rng(1)
         law, values = readings.likelihood, np.broadcast_to(readings.values, expected.shape)
         with np.errstate(all="ignore"):
@@ -84,7 +84,9 @@ class Group:
     @property
     def is_exact(self) -> bool:
         """Whether it is a condition that holds exactly, stated with a tolerance, rather than a set of readings."""
-        return len(self.readings.values) > 1 and np.ptp(self.readings.values) == 0
+        readings = self.readings
+        stated = readings.noise is not None and isinstance(readings.likelihood, LocationScale)
+        return stated and len(readings.values) > 1 and np.ptp(readings.values) == 0
 
     @property
     def is_telling(self) -> bool:
@@ -108,17 +110,13 @@ class Group:
         if at.shape[1] == 1:
             order = np.argsort(at[:, 0], kind="stable")
             return order[:-1], order[1:]
-        nearest = [_nearest(at, which) for which in range(1, NEIGHBOURS + 1)]
-        return np.tile(np.arange(len(at)), NEIGHBOURS), np.concatenate(nearest)
+        nearest = _nearest(at)
+        return np.repeat(np.arange(len(at)), nearest.shape[1]), nearest.ravel()
 
 
-def _nearest(at: np.ndarray, which: int) -> np.ndarray:
-    """The ``which``-th nearest other point of each point."""
-    found = []
-    for point in at:  # row by row: all distances at once would take too much memory
-        distance = np.sum((at - point) ** 2, axis=1)
-        found.append(np.argsort(distance, kind="stable")[min(which, len(at) - 1)])
-    return np.array(found)
+def _nearest(at: np.ndarray) -> np.ndarray:
+    """The nearest other points of each point, nearest first."""
+    return KDTree(at).query(at, k=1 + min(NEIGHBOURS, len(at) - 1))[1][:, 1:]
 
 
 @dataclass(frozen=True)
@@ -167,10 +165,6 @@ def structure(group: Group) -> Iterator[tuple[str, Finding, str, str]]:
         f"the readings of {name} lie {side} the model by {abs(s.mean()):.1f} sd on average",
         CULPRITS,
     )
-    if group.readings.noise is not None:
-        less = compared(-np.log(np.sum(s**2, axis=1) + 1e-300), -np.log(np.sum(r**2, axis=1) + 1e-300))
-        less = replace(less, rare=HARDLY)
-        yield "less", less, f"the readings of {name} scatter less than their stated noise", SMALLER
     for c, x in group.places.items():
         drift = compared(np.abs(_correlation(s, x)), np.abs(_correlation(r, x)))
         yield "drift", drift, f"the residuals of {name} drift along {c} (correlation {drift.value:.2f})", CULPRITS
@@ -179,7 +173,7 @@ def structure(group: Group) -> Iterator[tuple[str, Finding, str, str]]:
         pairs = [np.mean(part[:, i] * part[:, j], axis=1) / np.mean(part**2, axis=1) for part in (s, r)]
         found = compared(*pairs)
         what = f"neighbouring residuals of {name} are correlated ({found.value:.2f}): the model misses what they follow"
-        yield "correlation", found, what, f"{CULPRITS}; {PRIOR}"
+        yield "correlation", found, what, CULPRITS
     for c, x in group.places.items():
         uneven = compared(np.abs(_correlation(np.abs(s), x)), np.abs(_correlation(np.abs(r), x)))
         yield "scatter", uneven, f"the scatter of {name} changes along {c} (correlation {uneven.value:.2f})", UNEVEN
@@ -205,6 +199,7 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
     """
     groups = [Group.of(result, r, values) for r, values in zip(result.problem.readings, expected, strict=True)]
     for group in groups:
+        _judge_scatter(health, group)
         if group.is_telling:
             _judge_structure(health, group)
             _judge_explained(health, group)
@@ -217,16 +212,25 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
     _judge_edges(health, result)
 
 
+def _judge_scatter(health: Diagnosis, group: Group) -> None:
+    """Whether readings scatter less than their stated noise; equal values are an exact condition, which may."""
+    if group.readings.noise is None or np.ptp(group.readings.values) == 0:
+        return
+    sizes = [-np.log(np.sum(part**2, axis=1) + np.finfo(float).tiny) for part in (group.scores, group.replicas)]
+    if replace(compared(*sizes), rare=HARDLY).is_alarm:
+        health.note("care", f"the readings of {group.readings.name} scatter less than their stated noise", SMALLER)
+
+
 def _judge_structure(health: Diagnosis, group: Group) -> None:
     """The strongest of each kind; a correlation of neighbours also shows as drift, so one of both is enough."""
     found = [(kind, f, what, advice) for kind, f, what, advice in structure(group) if f.is_alarm]
     found.sort(key=lambda one: -one[1].size)
-    seen = {"less"} if any("scatter less" in reason for _, reason, _ in health.noted) else set()
+    seen: set[bool] = set()
     for kind, finding, what, advice in found:
-        of = "scatter" if kind in ("scatter", "size") else kind if kind == "less" else "mean"
-        if of not in seen:
-            seen.add(of)
-            health.note("care" if of == "less" else finding.verdict, what, advice)
+        of_scatter = kind in ("scatter", "size")
+        if of_scatter not in seen:
+            seen.add(of_scatter)
+            health.note(finding.verdict, what, advice)
 
 
 def _judge_explained(health: Diagnosis, group: Group) -> None:
@@ -243,12 +247,11 @@ def _judge_explained(health: Diagnosis, group: Group) -> None:
 
 
 def _judge_off_zero(health: Diagnosis, group: Group) -> None:
-    """Whether the residuals of an exact condition are off zero.
+    """Whether an exact condition is met.
 
-    The true solution has none, so that their posterior mean is small, the price for fitting some of the noise of the
-    readings. If the condition held only up to its tolerance, the mean of a residual would have the variance 1 - v in
-    units of the tolerance, v being its posterior variance: then the tolerance is used up by something that the
-    model lacks.
+    The true solution has no residuals, so their posterior mean is small: the price for fitting some of the readings'
+    noise. If the condition held only up to its tolerance, the mean of a residual would have the variance 1 - v in units
+    of the tolerance, v being its posterior variance: then the tolerance is used up by something that the model lacks.
     """
     mean = group.scores.mean(axis=0)
     room = float(np.sum(np.maximum(1.0 - group.scores.var(axis=0), 0.0)))
@@ -259,9 +262,9 @@ def _judge_off_zero(health: Diagnosis, group: Group) -> None:
     place = ", ".join(f"{c}={a[i]:.3g}" for c, a in group.readings.at.items())
     health.note(
         "bad" if total > FAR_OFF_ZERO * room else "care",
-        f"{group.readings.name} is off zero: its residuals use up {total / room:.0%} of what the tolerance allows (a "
+        f"{group.readings.name} is not met: its residuals use up {total / room:.0%} of what the tolerance allows (a "
         f"right model needs a few percent); {abs(mean[i]):.1f} tolerances" + (f" at {place}" if place else ""),
-        f"{CULPRITS}; {PRIOR}",
+        CULPRITS,
     )
 
 
@@ -287,7 +290,7 @@ def _judge_between(health: Diagnosis, result: Result, exact: Sequence[Group], be
             if off > max(BETWEEN * at, TOLERATED):
                 health.note(
                     "bad" if off > 10 * max(BETWEEN * at, TOLERATED) else "care",
-                    f"the equation of {name} holds at its {len(tolerance)} points but not between them: residuals "
+                    f"{name} holds at its {len(tolerance)} points but not between them: residuals "
                     f"there are {off:.1f} tolerances, {at:.1f} at the points",
                     DENSER,
                 )
@@ -301,7 +304,7 @@ def _midpoints(group: Group) -> dict[str, np.ndarray]:
         other = np.empty(len(order), int)
         other[order[:-1]], other[order[-1]] = order[1:], order[-2]
     else:
-        other = _nearest(at, 3)
+        other = _nearest(at)[:, -1]
     return {c: 0.5 * (a + a[other]) for c, a in group.readings.at.items()}
 
 
@@ -313,13 +316,15 @@ def moved(problem: Problem, points: Mapping[str, Mapping[str, np.ndarray]]) -> P
         readings = next(r for r in problem.readings if r.name == name)
         noise = old.noise if readings.noise is None else readings.noise
         sensors[name] = Sensors(old.quantity, at, readings.values, noise, old.likelihood, old.dof)
-    return Problem(problem.domain, problem.fields, sensors, problem.unknowns)
+    with warnings.catch_warnings():  # of points outside of the domain, which were said when the problem was made
+        warnings.simplefilter("ignore", BpinnWarning)
+        return Problem(problem.domain, problem.fields, sensors, problem.unknowns)
 
 
 def _judge_noise(health: Diagnosis, result: Result) -> None:
     for name in result.problem.noise_priors:
         prior = result.problem.noise_priors[name]
-        draws = np.asarray(prior.sample(_key(), (4000,)), float).ravel()
+        draws = np.asarray(prior.sample(jax.random.key(0), (4000,)), float).ravel()
         middle = float(np.median(result.draws(name)))
         above = float(np.mean(draws > middle))
         if min(above, 1 - above) < NOISE_TAIL:
@@ -329,12 +334,6 @@ def _judge_noise(health: Diagnosis, result: Result) -> None:
                 f"{name} is {middle:.2g}, far {far} what its prior expects ({np.median(draws):.2g})",
                 f"if the prior is right: {CULPRITS}" if far == "above" else "a prior with room for this noise",
             )
-
-
-def _key() -> Any:
-    import jax
-
-    return jax.random.key(0)
 
 
 def _judge_fields(health: Diagnosis, result: Result) -> None:
@@ -406,8 +405,7 @@ def sensitivity(result: Result, name: str, factor: float = 0.5) -> Sensitivity:
     Example:
         ``print(bp.sensitivity(result, "law"))``
     """
-    from bpinn.diagnostics import khat_of
-    from bpinn.predictive import MOST_DRAWS, expected_of
+    from bpinn.predictive import MOST_DRAWS, expected_of  # imported here because predictive imports this module
 
     if not isinstance(result, Result):
         raise InputError(f"sensitivity: expected a result of bp.infer, got {type(result).__name__}")
@@ -421,10 +419,7 @@ def sensitivity(result: Result, name: str, factor: float = 0.5) -> Sensitivity:
         raise InputError(f"sensitivity: the readings of {name!r} have no noise to change")
     fewer = result.thinned(MOST_DRAWS)
     expected = expected_of(fewer, fewer.z)[known[name]]
-    scale: Any = readings.noise
-    if readings.noise_name is not None:
-        scale = fewer.draws(readings.noise_name).reshape(-1, 1).astype(float)
-    law = readings.likelihood
+    scale, law = np.asarray(fewer.noise_of(readings, expected.shape)), readings.likelihood
     logs = [np.sum(np.asarray(law.log_prob(readings.values, expected, f * scale), float), axis=1) for f in (factor, 1)]
     weights = logs[0] - logs[1]
     khat, share = khat_of(weights)

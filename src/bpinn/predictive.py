@@ -168,11 +168,7 @@ def _compared(result: Result, expected: Sequence[np.ndarray]) -> Check:
 
 
 def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> SensorFit:
-    scale: np.ndarray | None = None
-    if readings.noise_name is not None:
-        scale = np.broadcast_to(result.draws(readings.noise_name).reshape(-1, 1).astype(float), expected.shape)
-    elif readings.noise is not None:
-        scale = np.broadcast_to(np.asarray(readings.noise, float), expected.shape)
+    scale = result.noise_of(readings, expected.shape)
     law, values = readings.likelihood, np.broadcast_to(readings.values, expected.shape)
     with np.errstate(all="ignore"):  # a draw whose prediction the likelihood does not allow has zero weight
         # As normal scores, so that their squares are chi-squared under any likelihood.
@@ -273,9 +269,6 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
                 f"the readings of {group.name} do not fit: they scatter around the model more than their noise allows"
             )
             health.note(verdict, f"{reason} (p = {group.scatter:.1g})", criticism.CULPRITS)
-        elif group.scatter > 1 - HEALTH_SCATTER and np.ptp(group.values) > 0:  # equal values are an exact condition
-            reason = f"the readings of {group.name} scatter less than their stated noise (p = {group.scatter:.4f})"
-            health.note("care", reason, "a smaller noise: with the stated noise, error bars are wider than necessary")
     far = check._rarer(HEALTH_FAMILY)
     by_name = {group.name: group for group in check.groups}
     if far:

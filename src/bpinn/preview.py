@@ -16,14 +16,12 @@ from bpinn.engine import Progress, interrupts
 from bpinn.errors import InputError
 from bpinn.methods import LastLayer, Method
 from bpinn.problem import Problem
-from bpinn.progress import Display
+from bpinn.progress import Display, estimates
 from bpinn.result import Result
 
 STEPS = 4000  # of the fit
 AFTER_SECONDS = 15.0  # of warm-up, before a fit starts beside it; most runs are done by then
 EARLIEST = 0.25  # the same as a share of the time that a run is given
-MOST_SHOWN = 4  # unknowns
-VERDICTS = ("bad", "care", "good")
 
 clock = time.monotonic
 Draw = Callable[..., Result]
@@ -75,9 +73,7 @@ class Preview:
         """The unknowns, for the display, once they are known."""
         if self.found is None:
             return []
-        values = self.found.monitor.numbers_of(self.found.functionals)
-        names = self.found.monitor.number_names[:MOST_SHOWN]
-        shown = [f"{name} {values[..., i].mean():.3g} ± {values[..., i].std():.1g}" for i, name in enumerate(names)]
+        shown = estimates(self.found.monitor, self.found.functionals)
         return ["preview:", *shown] if shown else []
 
 
@@ -131,7 +127,7 @@ def answer(
         raise
     if over() and is_possible and _has_nothing_early(method) and result.diagnose().verdict == "bad":
         found = preview.result()
-        if found is not None and _rank(found) > _rank(result):
+        if found is not None and found.diagnose().verdict != "bad":
             return found
     preview.cancel()
     return result
@@ -157,7 +153,3 @@ def _or_stop(preview: Preview, stopped: KeyboardInterrupt) -> Result | None:
         return preview.result()
     except KeyboardInterrupt:
         raise stopped from None
-
-
-def _rank(result: Result) -> int:
-    return VERDICTS.index(result.diagnose().verdict)

@@ -150,6 +150,8 @@ class Problem:
         at = physics.place(equation, self.names, where)
         tolerance = physics.tolerance
         if tolerance is None:
+            shapes = {n: p.shape() for n, p in self.unknowns.items()}
+            trace_equation(equation, 2, shapes, where)  # which says what is wrong with it
             spreads = {}
             for field_name in self.fields:
                 values = [r.values for n, r in read.items() if given[n].quantity == field_name]

@@ -11,6 +11,7 @@ import numpy as np
 
 from bpinn.convergence import GOOD_ESS, ess_of, rhat_of
 from bpinn.engine import Progress
+from bpinn.monitor import Monitor
 
 EVERY_SECONDS = 5.0  # between plain lines
 JUDGED_SECONDS = 1.0  # between evaluations of R-hat, ESS and the unknowns
@@ -103,10 +104,7 @@ class Display:
         self._mixing += (
             [f"ESS {self._ess:.0f} of {GOOD_ESS}"] if progress.running.until_good else [f"ESS {self._ess:.0f}"]
         )
-        names, values = progress.monitor.number_names[:MOST_SHOWN], progress.monitor.numbers_of(draws)
-        self._estimates = [
-            f"{name} {values[..., i].mean():.3g} ± {values[..., i].std():.1g}" for i, name in enumerate(names)
-        ]
+        self._estimates = estimates(progress.monitor, draws)
 
     def _write(self, lines: list[list[str]], finished: bool) -> None:
         if self.live:
@@ -118,6 +116,12 @@ class Display:
         else:
             self.stream.write("  ".join(part for parts in lines for part in parts) + "\n")
         self.stream.flush()
+
+
+def estimates(monitor: Monitor, functionals: np.ndarray) -> list[str]:
+    """The first few unknowns, each with its standard deviation."""
+    names, values = monitor.number_names[:MOST_SHOWN], monitor.numbers_of(functionals)
+    return [f"{name} {values[..., i].mean():.3g} ± {values[..., i].std():.1g}" for i, name in enumerate(names)]
 
 
 def _counted(what: str, done: int, most: int, may_be_fewer: bool) -> str:

@@ -348,6 +348,12 @@ class Result:
             raise InputError(f"{where}: {which}; give noise='NAME' with the name of sensors, or a standard deviation")
         return readings[matching[0]]
 
+    def noise_of(self, readings: Readings, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The noise of readings at each draw, (draws, readings); None if their likelihood has no scale."""
+        if readings.noise_name is not None:
+            return np.broadcast_to(self.draws(readings.noise_name).reshape(-1, 1).astype(float), shape)
+        return None if readings.noise is None else np.broadcast_to(np.asarray(readings.noise, float), shape)
+
     def to_arviz(self) -> "xr.DataTree":
         """The draws as ArviZ's DataTree: posterior, sample_stats, log_likelihood and the data."""
         from bpinn.storage import to_arviz

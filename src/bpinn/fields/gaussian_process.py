@@ -24,8 +24,8 @@ from bpinn.registry import register
 
 SMOOTH = SquaredExponential()
 MOST_TERMS, MOST_INPUTS = 400, 3
-# Quantiles of a length's prior that terms and interval are chosen for. With several inputs the long end is given up
-# first: there the approximation only makes the field flatter at the ends of the interval.
+# Quantiles of a length's prior that terms and interval are chosen for. With several inputs there are not enough terms
+# for both ends; where the posterior leaves the range that is resolved, `criticism` says so.
 RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.85)
 SLACK = 1.1  # beyond the range of lengths that are resolved
 CORNERS = 1.2  # with several inputs, high frequencies in two of them at once are left out
@@ -41,9 +41,10 @@ class GaussianProcess(Field):
     """A Gaussian process with a stationary kernel, whose length and amplitude may have priors.
 
     What is not given is chosen from the domain and the readings when the problem is made, and is then part of the
-    problem: priors of the scales, the mean, the number of terms and the interval, which follow from the 2.5% and
-    97.5% quantiles of the lengths. `resolved` says for which lengths means are within 0.02 sd of dense
-    regression, and sds within 2%; outside of them the prior is that of the terms.
+    problem: priors of the scales, the mean, the number of terms and the interval. With one input these follow from the
+    2.5% and 97.5% quantiles of the length; with several, at most 250 (300) terms cover as much as they can. `resolved`
+    says for which lengths means are within 0.02 sd of dense regression, and sds within 2%; outside of
+    them the prior is that of the terms, and the verdict says so.
 
     Arguments:
         kernel: `SquaredExponential`, `Matern52` or `Matern32`. ``length`` and ``amplitude`` are

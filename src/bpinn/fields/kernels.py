@@ -107,8 +107,11 @@ class Stationary:
         return self.length, sd
 
     def log_spectrum(self, frequencies: Any, lengths: Any) -> Any:
-        """Log spectral density for variance 1, at frequencies (terms, inputs), with one length per input."""
-        raise NotImplementedError
+        """Log spectral density for variance 1, at frequencies (terms, inputs), with one length per input.
+
+        Needed in a `GaussianProcess` only, by kernels that set ``hilbert``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no spectral density")
 
 
 def _scale(value: Any, where: str) -> Any:

@@ -58,9 +58,7 @@ class WarmupSettings:
     fewest_divergent: int = 3
     step_shortening: float = 0.75
     corrected_cost: float = 1.25  # gradients per draw relative to the first draws: more than jitter can cause
-    least_cost: float = (
-        0.0  # gradients per draw of the most draws, which limit a corrected run, if the first took fewer
-    )
+    least_cost: float = 0.0  # if the first draws took fewer gradients than this, the limit is that many for each
 
 
 # By coordinates: in whitened ones steps are many times longer, and trajectories shorter.
