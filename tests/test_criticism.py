@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import criticism
+from bpinn import criticism, diagnostics
 from bpinn.criticism import Group, compared, structure
 from bpinn.likelihoods import Normal
 
@@ -192,3 +192,17 @@ def test_moved_points_need_no_compilation():
     problem = law(4, 0.1, X, dist.Normal(0, 3), EXPANSION)
     other = criticism.moved(problem, {"law": {"x": np.linspace(0.1, 0.9, 4)}})
     assert bp.Posterior(problem).model == bp.Posterior(other).model
+
+
+def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
+    made = law(200, 0.1, X, dist.Normal(0, 3), bp.MLP(hidden=(10, 20)))
+    for unconverged in (True, False):
+        health = diagnostics.Diagnosis("good", [], [])
+        if unconverged:
+            health.worsen("care", "chains nearly agree", diagnostics.MORE)
+        criticism._judge_width(health, prior_result(made))
+        assert ("240 readings and points for 21 output weights: chains are slow" in health.reasons) == unconverged
+        assert any("MLP(hidden=(10, 150), ...) with 0.37 times" in one for one in health.advice) == unconverged
+    health = diagnostics.Diagnosis("care", [], [diagnostics.MORE])
+    criticism._judge_width(health, prior_result(law(10, 0.1, X, dist.Normal(0, 3), bp.MLP(hidden=(10, 40)))))
+    assert not health.reasons

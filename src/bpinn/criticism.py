@@ -16,12 +16,14 @@ import jax
 import numpy as np
 from numpyro.distributions import constraints
 from scipy.spatial import KDTree
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
-from bpinn.diagnostics import Diagnosis, khat_of
+from bpinn.diagnostics import MORE, Diagnosis, khat_of
 from bpinn.errors import BpinnWarning, InputError
+from bpinn.fields import MLP
 from bpinn.likelihoods import LocationScale
 from bpinn.measurements import Measurement
+from bpinn.misfit import smooth_misfit
 from bpinn.problem import Problem, Readings, Sensors
 from bpinn.result import Result
 
@@ -29,6 +31,7 @@ NEIGHBOURS = 3  # of a reading, with several coordinates
 FEWEST = 8  # readings of a group that can show structure
 ALARM, LOUD = 3.0, 8.0  # standard deviations of a statistic under the model: usable with care, do not trust
 RARE = 0.005  # and its probability under the model
+SMOOTH = 0.003  # probability of smooth residuals, which is calibrated and so the share of false alarms
 HARDLY = 0.05  # the same for too little scatter: with too large a noise the draws themselves scatter
 FARTHEST = 30.0  # standard deviations at which residuals are cut
 # Share of the readings' variance below which a fit explains next to nothing; a few readings may well be mostly noise.
@@ -42,6 +45,8 @@ LAST_TERMS = 0.25  # share of the terms of an expansion
 EDGE, PILED = 0.02, 0.25  # share of the support next to its edge, and of the draws there
 NOISE_TAIL = 1e-3
 BETWEEN, TOLERATED = 3.0, 3.0  # residual between points, over that at points, and in tolerances
+
+WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
 # In the order of what is most often wrong.
 CULPRITS = (
@@ -61,13 +66,15 @@ DENSER = "more points for the equation"
 class Group:
     """The readings of one group of sensors, as the posterior's draws see them.
 
-    ``scores`` are residuals as normal scores, (draws, readings); ``replicas`` the same for replicated readings.
+    ``scores`` are residuals as normal scores, (draws, readings); ``replicas`` the same for replicated readings;
+    ``noise`` is that of each draw over its median, (draws, readings), or 1 if it is stated.
     """
 
     readings: Readings
     expected: np.ndarray
     scores: np.ndarray
     replicas: np.ndarray
+    noise: Any = 1.0
 
     @classmethod
     def of(cls, result: Result, readings: Readings, expected: np.ndarray) -> "Group":
@@ -79,7 +86,8 @@ class Group:
             replicated = law.sample(rng, expected, scale)
             replicas = law.normal_score(replicated, expected, scale, rng)
         scores, replicas = (np.clip(np.nan_to_num(part), -FARTHEST, FARTHEST) for part in (scores, replicas))
-        return cls(readings, expected, scores, replicas)
+        noise = 1.0 if readings.noise_name is None or scale is None else scale / np.median(scale, axis=0)
+        return cls(readings, expected, scores, replicas, noise)
 
     @property
     def is_exact(self) -> bool:
@@ -127,10 +135,11 @@ class Finding:
     p: float
     value: float
     rare: float = RARE
+    alarm: float = ALARM
 
     @property
     def is_alarm(self) -> bool:
-        return self.size > ALARM and self.p < self.rare
+        return self.size > self.alarm and self.p < self.rare
 
     @property
     def verdict(self) -> str:
@@ -174,6 +183,14 @@ def structure(group: Group) -> Iterator[tuple[str, Finding, str, str]]:
         found = compared(*pairs)
         what = f"neighbouring residuals of {name} are correlated ({found.value:.2f}): the model misses what they follow"
         yield "correlation", found, what, CULPRITS
+        p = smooth_misfit(s * group.noise, np.stack(list(group.places.values()), axis=1))
+        smooth = Finding(float(-ndtri(max(p, 1e-300))), p, p, SMOOTH, alarm=0.0)
+        yield (
+            "smooth",
+            smooth,
+            f"the residuals of {name} follow a smooth curve that the model misses (p = {p:.1g})",
+            CULPRITS,
+        )
     for c, x in group.places.items():
         uneven = compared(np.abs(_correlation(np.abs(s), x)), np.abs(_correlation(np.abs(r), x)))
         yield "scatter", uneven, f"the scatter of {name} changes along {c} (correlation {uneven.value:.2f})", UNEVEN
@@ -210,6 +227,7 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
     _judge_noise(health, result)
     _judge_fields(health, result)
     _judge_edges(health, result)
+    _judge_width(health, result)
 
 
 def _judge_scatter(health: Diagnosis, group: Group) -> None:
@@ -376,6 +394,30 @@ def _judge_edges(health: Diagnosis, result: Result) -> None:
 
 
 # --- how much a tolerance decides ---
+
+
+def _judge_width(health: Diagnosis, result: Result) -> None:
+    """Whether chains that do not agree are slow because the equations have more points than fields have output weights.
+
+    Whitened coordinates take care of as many readings as there are output weights (docs/sampling.md).
+    """
+    most, widest = WIDTHS
+    rows = sum(len(readings.values) for readings in result.problem.readings)
+    networks = {name: f for name, f in result.problem.fields.items() if isinstance(f, MLP) and f.hidden}
+    outputs = sum(1 + f.hidden[-1] for f in networks.values())
+    if MORE not in health.advice or not networks or rows <= most * outputs:
+        return
+    name, field = min(networks.items(), key=lambda one: one[1].hidden[-1])
+    last = min(widest, 10 * -(-rows // (10 * len(networks))))
+    if last <= field.hidden[-1]:
+        return
+    share = (field.hidden[-1] / last) ** 0.5
+    health.note(
+        "care",
+        f"{rows} readings and points for {outputs} output weights: chains are slow",
+        f"a wider last layer for {name}: MLP(hidden={(*field.hidden[:-1], last)}, ...) with {share:.2g} times the "
+        "weight_sd in the output layer, which keeps the spread of the prior; or bp.GaussianProcess()",
+    )
 
 
 @dataclass(frozen=True)
