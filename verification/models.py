@@ -1,12 +1,13 @@
 """Right and wrong models of the same data: does the verdict tell them apart?
 
-    python verification/models.py [--sets 5] [--only decay] [--out FILE] [--page docs/wrong_models.md]
+    python verification/models.py [--sets 5] [--only decay] [--follow] [--out FILE] [--page docs/wrong_models.md]
 
 Each model is a problem with readings made from another, true one by an independent solver. A wrong model is caught if
 its verdict is not "good". Models marked as hidden cannot be told from their readings, whatever the method: a sensor
 that is late by a constant in an autonomous equation, say, or an equation whose best fit differs from the truth by so
 little that a likelihood-ratio test against the truth has a power below 0.99 (noncentrality below 18.4: the linearised
-pendulum has 2.9, quadratic friction 9.7, the harvest 14.8, the offset of growth 9.3). They are counted apart.
+pendulum has 2.9, quadratic friction 9.7, the harvest 14.8, the offset of growth 9.3). They are counted apart. With
+``--follow`` the first advice of a verdict that is not good is followed mechanically, and the outcome judged again.
 """
 
 import argparse
@@ -25,6 +26,9 @@ from scipy.integrate import solve_ivp
 from scipy.special import ndtr
 
 import bpinn as bp
+
+sys.path.insert(0, str(Path(__file__).parent))
+from advice import followed
 
 Make = Callable[[np.random.Generator], bp.Problem]
 INFERRED = dist.HalfNormal(0.2)
@@ -369,20 +373,32 @@ model("curve, a straight line, noise inferred", False)(
 # --- runs ---
 
 
-def judged(which: Model, number: int) -> dict[str, Any]:
-    """The verdict on one data set, and how far truths are from their posteriors, as tail probabilities."""
+def tails(result: bp.Result, truth: dict[str, float]) -> dict[str, float]:
+    """How far truths are from their posteriors, as tail probabilities."""
+    found = {}
+    for name, true in truth.items():
+        draws = result.draws(name)
+        found[name] = float(2 * ndtr(-abs(draws.mean() - true) / draws.std()))
+    return found
+
+
+def judged(which: Model, number: int, follow: bool = False) -> dict[str, Any]:
+    """The verdict on one data set, and what it is after its first advice was followed."""
     problem = which.make(np.random.default_rng([number, *which.name.encode()]))
     started = time.perf_counter()
     result = bp.infer(problem, seed=number, progress=False)
     health = result.diagnose()
-    tails = {}
-    for name, truth in which.truth.items():
-        draws = result.draws(name)
-        tails[name] = float(2 * ndtr(-abs(draws.mean() - truth) / draws.std()))
-    return {
-        "model": which.name, "set": number, "verdict": health.verdict, "reasons": health.reasons, "tails": tails,
+    row = {
+        "model": which.name, "set": number, "verdict": health.verdict, "reasons": health.reasons,
+        "advice": health.advice, "tails": tails(result, which.truth),
         "seconds": round(time.perf_counter() - started, 1),
     }  # fmt: skip
+    if follow and health.verdict != "good" and health.advice:
+        changed, method = followed(problem, result, health.advice[0])
+        if changed is not problem or method is not None:
+            result = bp.infer(changed, method, seed=number, progress=False)
+            row["then"] = {"verdict": result.diagnose().verdict, "tails": tails(result, which.truth)}
+    return row
 
 
 def told(rows: list[dict[str, Any]]) -> str:
@@ -399,6 +415,14 @@ def told(rows: list[dict[str, Any]]) -> str:
             f"{kind}: {len({r['model'] for r in of_kind})} models, {len(of_kind)} runs, {len(good)} called good, "
             f"{len(off)} of them with a truth outside of its 99.9% interval"
         )
+        then = [row["then"] for row in of_kind if "then" in row]
+        good = [row for row in then if row["verdict"] == "good"]
+        off = [row for row in good if any(p < 1e-3 for p in row["tails"].values())]
+        if then:
+            lines.append(
+                f"{kind}, first advice followed in {len(then)} runs that were not good: {len(good)} are then called "
+                f"good, {len(off)} of them with a truth outside"
+            )
     return "\n".join(lines)
 
 
@@ -407,7 +431,9 @@ PAGE = """# Wrong models
 Chains of a wrong model agree as well as those of a right one, so the verdict also criticises the model
 ([health.md](health.md)). This page, written by `python verification/models.py`, counts how often it tells wrong models
 from right ones. Readings are made from a true problem by an independent solver, and the posterior of each model is
-judged with default settings. "Outside" are truths outside of their 99.9% interval.
+judged with default settings. "Outside" are truths outside of their 99.9% interval. Following the first advice
+mechanically (`verification/advice.py`) means, for "check units and boundary data, then the equations, then the field's
+prior", a more flexible field, since a machine does not know better.
 
 Models marked *hidden* cannot be told from their readings, whatever the method: the best fit of the wrong equation
 differs from the truth by so little that a likelihood-ratio test against the truth has a power below 0.99 (noncentrality
@@ -437,6 +463,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""])
+    parser.add_argument("--follow", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--page", type=Path, default=None)
     given = parser.parse_args()
@@ -445,7 +472,7 @@ def main() -> None:
         if not any(which.name.startswith(part) for part in given.only):
             continue
         for number in range(given.sets):
-            row = judged(which, number)
+            row = judged(which, number, given.follow)
             rows.append(row)
             right = "right" if which.is_right else "hidden" if which.is_hidden else "wrong"
             wrong = (row["verdict"] == "good") != which.is_right and not which.is_hidden
@@ -455,6 +482,7 @@ def main() -> None:
                 f"{'!' if wrong else ' '} {right:6s} {which.name}, {number}: {row['verdict']}, {row['seconds']} s",
                 far,
                 why,
+                row.get("then", ""),
             )
             sys.stdout.flush()
             if given.out is not None:

@@ -1,9 +1,14 @@
 """Run the suite: seconds from `bp.infer` to the verdict, the verdict, and how close the posterior is to the truth.
 
     python -m benchmarks.suite.run [--only pendulum beam] [--seeds 3] [--method hmc] [--most-seconds 600]
+        [--surrogate process]
 
 Every run is a process of its own, so the seconds include compilation, and a run that takes too long is ended and
 reported as such. ``--quick`` makes a few draws only, to check that everything runs; its numbers mean nothing.
+
+``--surrogate`` states every field by a Gaussian process that learns its scales ("process"), a Karhunen-Loève expansion
+with a guessed length, a quarter of the domain ("expansion", fields of one variable only), or a network of two layers of
+30 ("network"), instead of what the suite states.
 
 Columns: R-hat and ESS are the worst among unknowns and fields, equations left out. The error of a field is that of the
 posterior mean, relative to the truth, in the L2 norm over a grid; "within" is the share of the grid where the truth is
@@ -17,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +62,36 @@ COLUMNS = (
 POINTS = {1: 201, 2: 41, 4: 9}  # of the grid along each coordinate, by the number of coordinates
 
 
+def process(problem: bp.Problem, field: str) -> bp.Field:
+    stated = problem.fields[field]
+    return bp.GaussianProcess(inputs=stated.inputs, positive=stated.positive)
+
+
+def expansion(problem: bp.Problem, field: str) -> bp.Field:
+    stated, (coordinate, *others) = problem.fields[field], problem.inputs(field)
+    if others:
+        raise SystemExit(f"an expansion has one variable, {field} has {1 + len(others)}")
+    low, high = problem.domain[coordinate]
+    kernel = bp.SquaredExponential(length=0.25 * (high - low))
+    return bp.KarhunenLoeve(kernel, terms=30, inputs=stated.inputs, positive=stated.positive)
+
+
+def network(problem: bp.Problem, field: str) -> bp.Field:
+    stated = problem.fields[field]
+    return bp.MLP(hidden=(30, 30), inputs=stated.inputs, positive=stated.positive, scale_inputs=True)
+
+
+SURROGATES = {"process": process, "expansion": expansion, "network": network}
+
+
+def stated_by(problem: bp.Problem, surrogate: str | None) -> bp.Problem:
+    """The problem with other fields."""
+    if surrogate is None:
+        return problem
+    fields = {name: SURROGATES[surrogate](problem, name) for name in problem.fields}
+    return bp.Problem(problem.domain, fields, problem.sensors, problem.unknowns)
+
+
 def grid(problem: bp.Problem, field: str) -> dict[str, np.ndarray]:
     """A mesh over the coordinates that a field depends on."""
     names = problem.inputs(field)
@@ -90,9 +126,10 @@ def worst(result: bp.Result) -> dict[str, Any]:
     return {"rhat": rhat, "ess": ess, "worst": name}
 
 
-def run(name: str, seed: int, method: str, quick: bool) -> dict[str, Any]:
+def run(name: str, seed: int, method: str, surrogate: str | None, quick: bool) -> dict[str, Any]:
     """One problem in this process."""
     case = SUITE[name](seed=seed)
+    case = replace(case, problem=stated_by(case.problem, surrogate))
     settings = METHODS[method](**(QUICK[method] if quick else {}))
     start = time.perf_counter()
     result = bp.infer(case.problem, settings, seed=seed, progress=False)
@@ -109,12 +146,15 @@ def run(name: str, seed: int, method: str, quick: bool) -> dict[str, Any]:
     }
 
 
-def run_apart(name: str, seed: int, method: str, quick: bool, most_seconds: float) -> dict[str, Any]:
+def run_apart(
+    name: str, seed: int, method: str, surrogate: str | None, quick: bool, most_seconds: float
+) -> dict[str, Any]:
     """One problem in a process of its own, which is ended when it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
         stored = Path(folder) / "run.json"
         command = [sys.executable, __file__, "--only", name, "--first-seed", str(seed), "--method", method]
         command += ["--in-this-process", "--results", str(stored)] + (["--quick"] if quick else [])
+        command += ["--surrogate", surrogate] if surrogate else []
         try:
             done = subprocess.run(command, timeout=most_seconds, capture_output=True, text=True, check=False)
         except subprocess.TimeoutExpired:
@@ -161,6 +201,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="number of data sets, each inferred with its own seed")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--method", choices=list(METHODS), default="hmc")
+    parser.add_argument("--surrogate", choices=list(SURROGATES), help="of all fields, instead of the stated ones")
     parser.add_argument("--most-seconds", type=float, default=600.0, help="of one run; it is ended after that")
     parser.add_argument("--results", type=Path, help="store the numbers in this JSON file")
     parser.add_argument("--quick", action="store_true", help="a few draws only, to check that everything runs")
@@ -170,17 +211,18 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for name in given.only:
         for seed in range(given.first_seed, given.first_seed + given.seeds):
-            case = SUITE[name](seed=seed)
+            problem = stated_by(SUITE[name](seed=seed).problem, given.surrogate)
             about = {
                 "problem": name,
                 "seed": seed,
                 "method": given.method,
-                "parameters": bp.Posterior(case.problem).dim,
+                "surrogate": given.surrogate or "stated",
+                "parameters": bp.Posterior(problem).dim,
             }
             if given.in_this_process:
-                found = run(name, seed, given.method, given.quick)
+                found = run(name, seed, given.method, given.surrogate, given.quick)
             else:
-                found = run_apart(name, seed, given.method, given.quick, given.most_seconds)
+                found = run_apart(name, seed, given.method, given.surrogate, given.quick, given.most_seconds)
             rows.append(about | found)
             print("| " + " | ".join(row(rows[-1])) + " |", flush=True)
             for reason in found.get("reasons", []) if found["verdict"] == "failed" else []:
