@@ -75,6 +75,12 @@ def PROBLEMS():
         ),
         "fourth order": problem({"u": network}, f=bp.Sensors("u_xxxx", {"x": X}, 1.0, 0.5)),
         "a scale from outside": problem({"u": Cosine(terms=3)}, u=bp.Sensors("u", {"x": X}, X, 0.1)),
+        "inferred sds of weights": problem(
+            {"u": bp.MLP(hidden=(4, 3), weight_sd=dist.HalfNormal(1.0), bias_sd=dist.LogNormal(jnp.zeros(3), 0.5))},
+            prior,
+            f=bp.Sensors(reaction, {"x": X}, 0.1, 0.1),
+            u=bp.Sensors("u", {"x": X}, X, dist.HalfNormal(0.3)),
+        ),
         "field of some coordinates": problem(
             {"u": network, "v": bp.MLP(hidden=(3,), inputs=("x",))},
             domain={"x": (0.0, 1.0), "t": (0.0, 1.0)},
@@ -83,7 +89,14 @@ def PROBLEMS():
     }
 
 
-QUICK = ("two fields", "inferred noise", "positive, counts", "averages and a ring", "expansion")
+QUICK = (
+    "two fields",
+    "inferred noise",
+    "positive, counts",
+    "averages and a ring",
+    "expansion",
+    "inferred sds of weights",
+)
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROBLEMS()]
 
 

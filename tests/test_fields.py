@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
 from bpinn.fields.base import Wanted
 
 PLANE, LINE = ((0.0, 1.0), (-1.0, 2.0)), ((-1.0, 1.0),)
+POSITIVE = dist.LogNormal(0.0, 1.0)
 FIELDS = {
     "network": (bp.MLP(hidden=(5, 4)), PLANE),
     "one layer": (bp.MLP(hidden=(6,), activation="sin", weight_sd=(1.0, 0.3)), LINE),
@@ -16,6 +18,8 @@ FIELDS = {
     "own activation": (bp.MLP(hidden=(4,), activation=lambda a: a**3), PLANE),
     "no hidden layer": (bp.MLP(hidden=()), PLANE),
     "positive": (bp.MLP(hidden=(4,), positive=True), LINE),
+    "inferred sds": (bp.MLP(hidden=(4, 3), weight_sd=dist.HalfNormal(1.0), scale_inputs=True), PLANE),
+    "inferred sds of some layers": (bp.MLP(hidden=(4,), weight_sd=(2.0, POSITIVE), bias_sd=(POSITIVE, 0.5)), LINE),
     "expansion": (bp.KarhunenLoeve(bp.Matern52(length=0.4), terms=5, mean=lambda x: x**2), LINE),
     "expansion in two dimensions": (bp.KarhunenLoeve(bp.SquaredExponential(length=0.7), terms=6, mean=0.5), PLANE),
 }
@@ -32,7 +36,8 @@ def prepared_for(field, bounds, scales=None):
     points = [np.random.default_rng(i).uniform(*np.array(bounds).T, (n, len(bounds))) for i, n in enumerate((3, 4))]
     requests = [r[:3] if isinstance(field, bp.KarhunenLoeve) else r for r in requests_for(bounds)]
     prepared = field.prepare(points, requests, bounds)
-    return prepared, Wanted(field.needed(requests), (3, 4), bounds, False, scales or {})
+    own = {name: prior.sample(jax.random.key(2)) for name, prior in field.scale_priors(bounds).items()}
+    return prepared, Wanted(field.needed(requests), (3, 4), bounds, False, scales or own)
 
 
 def evaluated(field, bounds, theta, scales=None):

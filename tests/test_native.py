@@ -85,6 +85,9 @@ PROBLEMS = {
     "a single neuron": lambda: one_dimension((1, 1)),
     "single points": lambda: one_dimension((8, 8), points=(1, 1, 1)),
     "many points": lambda: one_dimension((12, 12), points=(300, 1, 700)),
+    "inferred sds": lambda: one_dimension(
+        (12, 9), weight_sd=dist.HalfNormal(1.0), bias_sd=(1.0, dist.HalfNormal(), 1.0)
+    ),
     "three dimensions": three_dimensions,
     "fourth order": lambda: high_order("tanh"),
     "sin": lambda: high_order("sin"),

@@ -54,7 +54,8 @@ CULPRITS = (
     "(length, width, terms); a larger noise would only hide it"
 )
 PRIOR = (
-    "a field that can follow the readings: bp.GaussianProcess(), which learns its scales, a shorter length, more terms"
+    "a field that learns its scales: bp.GaussianProcess(), or bp.MLP(weight_sd=dist.HalfNormal(2.0)); a shorter "
+    "length, more terms"
 )
 UNEVEN = "one noise for each reading, or sensors in groups with a noise of their own; LogNormal for relative errors"
 SWALLOWED = "state the noise of the readings, or give its prior less room: the chains may be on a flat solution"

@@ -19,7 +19,8 @@ import numpyro.distributions as dist
 
 from bpinn.errors import DamagedError, InputError
 from bpinn.fields import Field
-from bpinn.fields.kernels import Inferred, Stationary
+from bpinn.fields.kernels import Stationary
+from bpinn.fields.scales import Inferred
 from bpinn.likelihoods import Likelihood
 from bpinn.measurements import MEASUREMENTS, Measurement, Quantity
 from bpinn.methods import Method

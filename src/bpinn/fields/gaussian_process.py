@@ -19,7 +19,8 @@ from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.fields.karhunen_loeve import cut, mean_at
-from bpinn.fields.kernels import Inferred, SquaredExponential, Stationary
+from bpinn.fields.kernels import SquaredExponential, Stationary
+from bpinn.fields.scales import Inferred
 from bpinn.registry import register
 
 SMOOTH = SquaredExponential()

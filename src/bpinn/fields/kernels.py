@@ -14,42 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from numpy.polynomial import legendre
 
-from bpinn.checks import check_positive, check_prior
 from bpinn.errors import InputError
+from bpinn.fields.scales import Inferred, scale_of
 from bpinn.registry import Registry, register
 
 Kernel = Callable[[Any, Any], Any]
-
-
-class Inferred:
-    """A scale that is inferred, with its prior; equal to another one with an equal prior."""
-
-    def __init__(self, prior: dist.Distribution):
-        self.prior = prior
-        leaves, tree = jax.tree.flatten(prior)
-        self.key = type(prior), str(tree), tuple(np.asarray(leaf).tobytes() for leaf in leaves)
-
-    def __repr__(self) -> str:
-        return type(self.prior).__name__
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Inferred) and self.key == other.key
-
-    def quantile(self, q: float) -> np.ndarray:
-        """Of each component; estimated from draws where there is no closed form."""
-        with jax.ensure_compile_time_eval():
-            try:
-                found = np.asarray(self.prior.icdf(jnp.asarray(q)), float)
-            except NotImplementedError:
-                draws = np.asarray(self.prior.sample(jax.random.key(0), (10_000,)), float)
-                found = np.quantile(draws, q, axis=0)
-        return np.broadcast_to(found, self.prior.shape())
 
 
 class Hilbert(NamedTuple):
@@ -88,12 +59,12 @@ class Stationary:
         for name in ("length", "sd"):
             value = getattr(self, name)
             if isinstance(value, list | tuple | np.ndarray) and name == "length" and np.ndim(value) == 1 and len(value):
-                parts = tuple(_scale(one, f"{kind}: {name}") for one in value)
+                parts = tuple(scale_of(one, f"{kind}: {name}") for one in value)
                 if any(isinstance(part, Inferred) for part in parts):
                     raise InputError(f"{kind}: a length for each input must be numbers, or one prior of that shape")
                 object.__setattr__(self, name, parts)
             else:
-                object.__setattr__(self, name, _scale(value, f"{kind}: {called[name]}"))
+                object.__setattr__(self, name, scale_of(value, f"{kind}: {called[name]}"))
 
     @property
     def fixed(self) -> tuple[float, float]:
@@ -112,20 +83,6 @@ class Stationary:
         Needed in a `GaussianProcess` only, by kernels that set ``hilbert``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no spectral density")
-
-
-def _scale(value: Any, where: str) -> Any:
-    """None, a positive number, or a prior on positive numbers."""
-    if value is None or isinstance(value, Inferred):
-        return value
-    if isinstance(value, dist.Distribution):
-        check_prior(value, where)
-        check_positive(value, where, scalar=False)
-        return Inferred(value)
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not 0 < value < np.inf:
-        raise InputError(f"{where} must be a positive number or a positive prior, got {value!r}")
-    return float(value)
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,13 @@ def read_field(table: Table, domain: Mapping[str, Any]) -> Field:
     for key, kinds, wanted in (
         ("hidden", (list,), "a list of widths, such as [50, 50]"),
         ("activation", (str,), "a name, such as 'tanh'"),
-        ("weight_sd", (int, float, list), "a number, or one per layer"),
-        ("bias_sd", (int, float, list), "a number, or one per layer"),
+        ("weight_sd", (int, float, list, dict), "a number, one per layer, or a prior"),
+        ("bias_sd", (int, float, list, dict), "a number, one per layer, or a prior"),
         ("scale_inputs", (bool,), "true or false"),
     ):
-        value = table.take(key, kinds, wanted, None)
+        value = _read_scale(table.take(key, kinds, wanted, None), table.at(key))
         if value is not None:
-            settings[key] = tuple(value) if isinstance(value, list) else value
+            settings[key] = value
     widths = settings.get("hidden", ())
     if len(widths) > MOST_LAYERS or any(isinstance(w, int) and w > WIDEST for w in widths):
         raise InputError(f"{table.at('hidden')}: at most {MOST_LAYERS} layers of {WIDEST}, got {shown(widths)}")
@@ -133,15 +133,23 @@ def _read_kernel(given: Any, where: str) -> Stationary:
     kind: Any = Stationary.registry.named(table.choice("kind", Stationary.registry))
     settings: dict[str, Any] = {}
     for key in ("length", "sd", "amplitude", *(f.name for f in fields(kind) if f.name not in ("length", "sd"))):
-        value = table.take(key, (int, float, list, dict), "a number, or a prior", None)
-        if isinstance(value, dict):
-            inner = Table(value, table.at(key))
-            value = read_prior(inner)
-            inner.end()
+        value = _read_scale(table.take(key, (int, float, list, dict), "a number, or a prior", None), table.at(key))
         if value is not None:
             settings[key] = value
     table.end()
     return made(kind, where, **settings)
+
+
+def _read_scale(value: Any, where: str) -> Any:
+    """A setting in which tables are priors: a value, a prior, or several of them."""
+    if isinstance(value, list):
+        return tuple(_read_scale(one, f"{where}.{i}") for i, one in enumerate(value))
+    if not isinstance(value, dict):
+        return value
+    inner = Table(value, where)
+    prior = read_prior(inner)
+    inner.end()
+    return prior
 
 
 def _read_mean(table: Table, common: dict[str, Any], domain: Mapping[str, Any], default: float | None) -> Any:
