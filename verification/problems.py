@@ -59,4 +59,33 @@ def unknown_field() -> bp.Problem:
     return bp.Problem({"x": (-1.0, 1.0)}, fields, sensors)
 
 
-PROBLEMS = {"a": kl_field, "b": network, "c": inferred_noise, "d": unknown_field}
+def inferred_scales() -> bp.Problem:
+    """(e) A Gaussian process with an inferred length, amplitude and noise, a nonlinear equation, an unknown rate."""
+    # With stated priors: the default ones follow the readings, so no truth could be drawn from them.
+    kernel = bp.SquaredExponential(length=dist.LogNormal(-0.7, 0.4), amplitude=dist.LogNormal(0.0, 0.5))
+    sensors = {
+        "u": bp.Sensors("u", {"x": np.linspace(-1, 1, 12)}, 0.0, dist.HalfNormal(0.4)),
+        "f": bp.Sensors(reaction, {"x": FEW}, 0.0, 0.2),
+    }
+    field = bp.GaussianProcess(kernel, mean=0.0)
+    return bp.Problem({"x": (-1.0, 1.0)}, {"u": field}, sensors, {"k": dist.Normal(0.7, 0.5)})
+
+
+def inferred_weights() -> bp.Problem:
+    """(f) A small network whose weights have an inferred standard deviation, a nonlinear equation, an unknown rate."""
+    sensors = {
+        "u": bp.Sensors("u", {"x": np.linspace(-1, 1, 12)}, 0.0, 0.2),
+        "f": bp.Sensors(reaction, {"x": FEW}, 0.0, 0.2),
+    }
+    field = bp.MLP(hidden=(6,), weight_sd=dist.HalfNormal(1.5))
+    return bp.Problem({"x": (-1.0, 1.0)}, {"u": field}, sensors, {"k": dist.Normal(0.7, 0.5)})
+
+
+PROBLEMS = {
+    "a": kl_field,
+    "b": network,
+    "c": inferred_noise,
+    "d": unknown_field,
+    "e": inferred_scales,
+    "f": inferred_weights,
+}

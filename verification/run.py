@@ -92,7 +92,7 @@ CASES = [
     Case("b", "VI mean-field", bp.VI(init_steps=5000, num_steps=5000)),
     Case("c", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
     Case("d", "VI full-rank", bp.VI(family="full-rank", init_steps=5000, num_steps=5000)),
-    *(Case(letter, "flow", bp.Flow(num_steps=3000)) for letter in PROBLEMS),
+    *(Case(letter, "flow", bp.Flow(num_steps=3000)) for letter in "abcd"),
     Case("b", "dropout 5%", bp.Dropout(rate=0.05, num_steps=10_000, num_draws=500, last=500)),
 ]
 
@@ -440,7 +440,8 @@ def main() -> None:
         if name != "references" or set(verification.given.samplers) == set(ALWAYS):
             seconds = verification.results.get("seconds", {})
             verification.keep("seconds", seconds | {name: max(seconds.get(name, 0.0), time.perf_counter() - began)})
-        verification.keep("sources", verification.results.get("sources", {}) | {name: verification.sources})
+        if name != "sbc" or verification.given.cases is None:  # a few cases do not make all of them current
+            verification.keep("sources", verification.results.get("sources", {}) | {name: verification.sources})
     if wrong:
         print(f"wrong: {'; '.join(wrong)}", file=sys.stderr)
         sys.exit(WRONG)

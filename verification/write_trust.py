@@ -31,12 +31,12 @@ CALIBRATION = """
 We draw truths from the prior, draw readings from the truths, and infer each data set as if it were real. If the
 posterior is correct, the truth is distributed like its draws: its rank among them is uniform, and a central interval
 of probability p contains it with probability p. We rank every field and equation at points across the domain, every
-unknown and inferred noise, and the log likelihood, which is the most sensitive to an error in its scale. A quantity
-is "outside" if its ranks leave the band that contains the whole curve of uniform ranks with a probability of 95%; of
-twenty quantities, about one does so by chance. A wider band contains the curves of all quantities together with that
-probability, and "all inside" says whether it does. "p" belongs to the worst quantity, corrected for the number of
-quantities. Problem (b) has twice as many simulations. We decided that after 200 simulations, with an earlier version
-of the sampler, had 5 of 24 quantities outside.
+unknown, inferred noise and inferred scale, and the log likelihood, which is the most sensitive to an error in its
+scale. A quantity is "outside" if its ranks leave the band that contains the whole curve of uniform ranks with a
+probability of 95%; of twenty quantities, about one does so by chance. A wider band contains the curves of all
+quantities together with that probability, and "all inside" says whether it does. "p" belongs to the worst quantity,
+corrected for the number of quantities. Problem (b) has twice as many simulations. We decided that after 200
+simulations, with an earlier version of the sampler, had 5 of 24 quantities outside.
 """
 FAULTS = """
 Would calibration find an error? We injected two: noise assumed 10% larger than it is, and a missing Jacobian of
@@ -202,7 +202,8 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
             axis.fill_between(points, low - points, high - points, color=shade, lw=0, label=label)
         for i, name in enumerate(names):
             curve = np.mean(kept.pit[:, [i]] <= points, axis=0) - points
-            special = name in ("k", "log likelihood") or name.startswith("noise_")
+            scale = name.startswith(("noise_", "length_", "amplitude_", "weight_sd_"))
+            special = name in ("k", "log likelihood") or scale
             colour = {"k": "#c44e52", "log likelihood": "black"}.get(name, "#dd8452" if special else "#4c72b0")
             axis.plot(points, curve, color=colour, lw=1.4 if special else 0.6, alpha=1.0 if special else 0.5,
                       label=name if special else None, zorder=3 if special else 2)  # fmt: skip
