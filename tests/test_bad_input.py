@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -272,6 +273,18 @@ ASKED = {
 def test_a_wrong_question_gets_a_clear_sentence(result, ask, words):
     with pytest.raises(bp.InputError, match=words):
         ask(result)
+
+
+def test_readings_with_more_digits_than_single_precision_are_warned_about():
+    words = (
+        "sensors 'u': a reading of 1e\\+06 with a noise of 0.1 has more digits than single precision holds; subtract"
+    )
+    with pytest.warns(bp.BpinnWarning, match=words):
+        problem(u=sensors(values=np.full(5, 1e6)))
+    problem(u=sensors(values=np.full(5, 1e5)))
+    problem(u=sensors(values=np.full(5, 1e6), likelihood=bp.likelihoods.LogNormal()))  # a relative noise
+    with jax.enable_x64(True):
+        problem(u=sensors(values=np.full(5, 1e6)))
 
 
 def test_points_outside_the_domain_are_warned_of():

@@ -10,10 +10,12 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions.constraints import dependent
 
-from bpinn.errors import InputError
+from bpinn.errors import BpinnWarning, InputError
 
 if TYPE_CHECKING:
     from bpinn.fields import Field
+
+FEWEST_STEPS = 4  # of floating point numbers near a reading, within its noise; with one, HMC does not leave warm-up
 
 
 def count(shape: tuple[int, ...]) -> str:
@@ -50,6 +52,21 @@ def numbers(value: Any, where: str) -> np.ndarray:
             f"{where}: {bad} of {array.size} are NaN or infinite (the first at index {first}); remove those points"
         )
     return array
+
+
+def warn_precision(values: np.ndarray, noise: np.ndarray, where: str) -> None:
+    """Warn if readings have more digits than floating point does: chains would see steps, not a smooth density."""
+    kind = jnp.finfo(jnp.result_type(float))
+    lost = noise < FEWEST_STEPS * float(kind.eps) * np.abs(values)
+    if np.any(lost):
+        at, double = int(np.argmax(lost)), kind.bits == 64
+        other = "" if double else ", or call jax.config.update('jax_enable_x64', True) first"
+        warnings.warn(
+            f"{where}: a reading of {values[at]:g} with a noise of {noise[at]:g} has more digits than "
+            f"{'double' if double else 'single'} precision holds; subtract a constant from the readings{other}",
+            BpinnWarning,
+            stacklevel=4,
+        )
 
 
 def _describe(value: Any, array: np.ndarray) -> str:

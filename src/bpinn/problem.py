@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 
-from bpinn.checks import check_domain, check_fields, check_positive, check_prior, check_unknowns, count, numbers
+from bpinn.checks import (
+    check_domain,
+    check_fields,
+    check_positive,
+    check_prior,
+    check_unknowns,
+    count,
+    numbers,
+    warn_precision,
+)
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
@@ -310,6 +319,10 @@ class Problem:
         likelihood = likelihood_of(sensors.likelihood, sensors.dof, where)
         likelihood.check(values, where)
         noise, noise_name = self._noise(sensors.noise, values.shape, shape, name, likelihood)
+        if noise is not None:
+            with np.errstate(all="ignore"):
+                spread = np.broadcast_to(np.asarray(likelihood.sd(values, noise), float), values.shape)
+            warn_precision(values, spread, where)
         readings = Readings(name, quantity, values, noise, noise_name, likelihood)
         if not isinstance(readings.equation.function, StoredFunction):  # calling a stored one raises a clear error
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
