@@ -145,6 +145,21 @@ def test_what_is_not_given_is_chosen_and_written_into_the_problem():
     assert field.completed(np.ones(3), ((0.0, 1.0),)) == field
 
 
+@pytest.mark.parametrize("offset", [0.0, 101_325.4, -2.5e-7])
+def test_the_chosen_mean_is_that_of_the_readings_in_units_of_their_spread(offset):
+    """Rounded to three digits of itself, a pressure of 101,325.4 would be off by hundreds of spreads."""
+    for spread in (1e-9, 0.3, 40.0):
+        values = offset + spread * np.sin(np.linspace(0, 6, 15))
+        assert abs(line(bp.GaussianProcess(), values, noise=1.0).fields["u"].mean - values.mean()) < 0.02 * spread
+
+
+def test_readings_that_do_not_differ_give_the_amplitude_their_own_size():
+    for values, size in ((3e6, 3e6), (-0.02, 0.02), (0.0, 1.0)):
+        problem = line(bp.GaussianProcess(), values, noise=1e4)
+        assert problem.fields["u"].mean == values
+        assert float(problem.scale_priors["amplitude_u"].icdf(0.5)) == pytest.approx(size, rel=1e-5)
+
+
 def test_the_posterior_of_the_scales_is_that_of_quadrature():
     """Length and amplitude on a grid, with the marginal likelihood of the same basis."""
     rng = np.random.default_rng(1)
@@ -215,6 +230,7 @@ WRONG = {
     "kernel": (lambda: bp.GaussianProcess(0.3), "kernel must be an object such as"),
     "length": (lambda: bp.GaussianProcess(bp.Matern52(length=-1)), "length must be a positive number or a positive prior"),
     "prior": (lambda: bp.GaussianProcess(bp.Matern52(length=dist.Normal(0, 1))), "positive"),
+    "amplitudes": (lambda: bp.Matern52(amplitude=dist.HalfNormal(np.ones(2))), r"the prior of amplitude must be a scalar, got \(2,\)"),
     "both": (lambda: bp.Matern52(length=1.0, sd=1.0, amplitude=1.0), "sd and amplitude are the same"),
     "terms": (lambda: bp.GaussianProcess(terms=401), "terms must be a whole number from 1 to 400"),
     "factor": (lambda: bp.GaussianProcess(factor=0.5), "factor must be a number of at least 1"),

@@ -110,12 +110,12 @@ class GaussianProcess(Field):
             values = np.maximum(values, 1e-6)
             values = values + np.log(-np.expm1(-values))
         centre = float(np.mean(values)) if len(values) else 0.0
-        mean = self.mean if self.mean is not None else float(f"{centre:.3g}")
         spread = float(np.std(values)) if len(values) > 1 else 0.0
         sized = spread > 1e-12 * max(abs(centre), 1e-300)
+        mean = self.mean if self.mean is not None else _rounded(centre, spread if sized else 0.0)
         kernel = self.kernel
         if kernel.sd is None:
-            typical = float(f"{spread:.3g}") if sized else 1.0
+            typical = float(f"{spread if sized else abs(centre) or 1.0:.3g}")
             prior = dist.LogNormal(float(np.log(typical)), AMPLITUDE_SPREAD if sized else FREE_SPREAD)
             kernel = replace(kernel, sd=prior)
         if kernel.length is None:
@@ -242,6 +242,11 @@ class GaussianProcess(Field):
     def describe(self) -> str:
         terms = f", {self.terms} terms" if self.terms else ""
         return f"Gaussian process, {type(self.kernel).__name__} kernel{terms}"
+
+
+def _rounded(centre: float, spread: float) -> float:
+    """The mean of the readings, to a hundredth of their spread; as it is if they do not differ."""
+    return round(centre, 2 - int(np.floor(np.log10(spread)))) if spread else centre
 
 
 def _number(value: Any) -> Any:

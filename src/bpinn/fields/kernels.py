@@ -64,7 +64,10 @@ class Stationary:
                     raise InputError(f"{kind}: a length for each input must be numbers, or one prior of that shape")
                 object.__setattr__(self, name, parts)
             else:
-                object.__setattr__(self, name, scale_of(value, f"{kind}: {called[name]}"))
+                found = scale_of(value, f"{kind}: {called[name]}")
+                if name == "sd" and isinstance(found, Inferred) and found.prior.shape():
+                    raise InputError(f"{kind}: the prior of {called[name]} must be a scalar, got {found.prior.shape()}")
+                object.__setattr__(self, name, found)
 
     @property
     def fixed(self) -> tuple[float, float]:
