@@ -160,6 +160,22 @@ def test_readings_that_do_not_differ_give_the_amplitude_their_own_size():
         assert float(problem.scale_priors["amplitude_u"].icdf(0.5)) == pytest.approx(size, rel=1e-5)
 
 
+def test_scales_that_leave_their_prior_and_domains_with_too_few_terms_are_said():
+    bounds = ((0.0, 100.0),)
+    prior = dist.LogNormal(0.0, 1.0)
+    field = bp.GaussianProcess(bp.SquaredExponential(length=dist.LogNormal(3.0, 0.5), amplitude=prior))
+    field = field.completed(np.zeros(0), bounds)
+    shortest, longest = field.resolved(bounds)
+    inside, usual = np.full((2, 50), np.sqrt(shortest[0] * longest[0])), np.full((2, 50), 1.0)
+    assert field.criticism({"length": inside, "amplitude": usual}, bounds) == []
+    assert field.criticism({"length": inside, "amplitude": 1e-3 * usual}, bounds) == []
+    (reason, _), = field.criticism({"length": inside, "amplitude": 40.0 * usual}, bounds)  # fmt: skip
+    assert reason.startswith("its amplitude is 40, far above what its prior expects (")
+    for length, words in ((shortest[0] / 2, "with more terms"), (shortest[0] / 40, "a smaller domain")):
+        (_, advice), = field.criticism({"length": np.full((2, 50), length), "amplitude": usual}, bounds)  # fmt: skip
+        assert words in advice
+
+
 def test_the_posterior_of_the_scales_is_that_of_quadrature():
     """Length and amplitude on a grid, with the marginal likelihood of the same basis."""
     rng = np.random.default_rng(1)

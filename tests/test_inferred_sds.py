@@ -140,6 +140,17 @@ def test_it_is_saved_loaded_and_reported(tmp_path):
     assert "inferred weight_sd, inferred bias_sd_layer2" in page
 
 
+def test_a_scale_that_leaves_its_prior_is_said():
+    field = bp.MLP(hidden=(3,), weight_sd=dist.HalfNormal(0.1), bias_sd=dist.LogNormal(jnp.zeros(2), 1.0))
+    usual = {"weight_sd": np.full((2, 50), 0.1), "bias_sd": np.ones((2, 50, 2))}
+    assert field.criticism(usual, ((0.0, 1.0),)) == []
+    (reason, _), = field.criticism(usual | {"weight_sd": np.full((2, 50), 0.5)}, ((0.0, 1.0),))  # fmt: skip
+    assert reason.startswith("its weight_sd is 0.5, far above what its prior expects (0.06")
+    usual["bias_sd"][..., 1] = 40.0
+    (reason, _), = field.criticism(usual, ((0.0, 1.0),))  # fmt: skip
+    assert reason.startswith("its bias_sd is 40")
+
+
 FILE = """
 [domain]
 x = [0.0, 1.0]

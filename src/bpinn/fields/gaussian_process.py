@@ -20,7 +20,7 @@ from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.fields.karhunen_loeve import cut, mean_at
 from bpinn.fields.kernels import SquaredExponential, Stationary
-from bpinn.fields.scales import Inferred
+from bpinn.fields.scales import Inferred, far_above
 from bpinn.registry import register
 
 SMOOTH = SquaredExponential()
@@ -218,9 +218,11 @@ class GaussianProcess(Field):
         return shortest, longest
 
     def criticism(self, scales: Mapping[str, np.ndarray], bounds: Bounds) -> list[tuple[str, str]]:
-        """Lengths that the terms and the interval do not resolve."""
+        """Lengths that the terms and the interval do not resolve, and an amplitude far above its prior."""
+        of_amplitude = {name: draws for name, draws in scales.items() if name == "amplitude"}
+        large = far_above(of_amplitude, self.scale_priors(bounds))
         if "length" not in scales or self.kernel.hilbert is None:
-            return []
+            return large
         draws = np.asarray(scales["length"], float)
         found = np.broadcast_to(
             np.median(draws.reshape(-1, draws.shape[-1] if draws.ndim > 2 else 1), axis=0), len(bounds)
@@ -234,10 +236,11 @@ class GaussianProcess(Field):
                 reason = (
                     f"is {length:.2g}, but its {self.size(bounds)} terms resolve lengths from {low:.2g} to {high:.2g}"
                 )
-                told.append(
-                    (f"a length {reason}", f"bp.GaussianProcess(terms=..., factor=...) with {more}, or bp.MLP()")
-                )
-        return told
+                advice = f"bp.GaussianProcess(terms=..., factor=...) with {more}, or bp.MLP()"
+                if length < low and self.size(bounds) * low / length > MOST_TERMS:
+                    advice = f"a smaller domain, because at most {MOST_TERMS} terms are possible, or bp.MLP()"
+                told.append((f"a length {reason}", advice))
+        return told + large
 
     def describe(self) -> str:
         terms = f", {self.terms} terms" if self.terms else ""

@@ -23,7 +23,7 @@ from bpinn.fields.propagation import (
     propagate_natively,
     stacked_features,
 )
-from bpinn.fields.scales import Inferred, scale_of
+from bpinn.fields.scales import Inferred, far_above, scale_of
 from bpinn.registry import register
 
 SDS = ("weight_sd", "bias_sd")
@@ -221,6 +221,9 @@ class MLP(Field):
 
     def offset(self, theta: Array, prepared: Any, wanted: Wanted) -> None:
         return None
+
+    def criticism(self, scales: Mapping[str, np.ndarray], bounds: Bounds) -> list[tuple[str, str]]:
+        return far_above(scales, self.scale_priors(bounds))
 
     @property
     def width(self) -> int:

@@ -1,5 +1,6 @@
 """Scales of a field that are numbers, or are inferred: a length, an amplitude, the sd of weights."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,6 +10,8 @@ import numpyro.distributions as dist
 
 from bpinn.checks import check_positive, check_prior
 from bpinn.errors import InputError
+
+TAIL = 1e-3  # probability that a scale's prior gives to larger values than its posterior's median
 
 
 class Inferred:
@@ -51,3 +54,19 @@ def scale_of(value: Any, where: str) -> Any:
     if not number or not 0 < value < np.inf:
         raise InputError(f"{where} must be a positive number or a positive prior, got {value!r}")
     return float(value)
+
+
+def far_above(scales: Mapping[str, np.ndarray], priors: Mapping[str, dist.Distribution]) -> list[tuple[str, str]]:
+    """Scales whose posterior is far above their prior, from draws by name: reasons, each with advice.
+
+    A scale far below its prior makes a flat field, which is harmless.
+    """
+    found = []
+    for name, draws in scales.items():
+        expected = np.asarray(priors[name].sample(jax.random.key(0), (4000,)), float).reshape(4000, -1)
+        middle = np.median(np.asarray(draws, float).reshape(-1, expected.shape[1]), axis=0)
+        for large, typical in zip(middle, expected.T, strict=True):
+            if np.mean(typical > large) < TAIL:
+                reason = f"its {name} is {large:.2g}, far above what its prior expects ({np.median(typical):.2g})"
+                found.append((reason, "check units and boundary data, then a prior with room for this value"))
+    return found
