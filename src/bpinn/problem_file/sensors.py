@@ -49,7 +49,8 @@ class SensorReader:
             if focus is not None:
                 bounds = {c: self.read_window(ends, f"{table.at('focus')}.{c}", {}) for c, ends in focus.items()}
             points = table.take("points", (int,), "a whole number", None)
-            found[name] = Physics(formula.function(called), points, table.number("tolerance", None), bounds)
+            formula_name = text if text in self.equations else self.free_name(name, called)
+            found[name] = Physics(formula.function(formula_name), points, table.number("tolerance", None), bounds)
             table.end()
         return found
 
@@ -79,11 +80,16 @@ class SensorReader:
             quantity = self.equations[text].function(text)
         elif not self.is_measurable(text):
             called = f"sensors_{table.where.split('.')[1]}"
-            quantity = self.formula(text, table.at("quantity")).function(called)
+            formula = self.formula(text, table.at("quantity"))
+            quantity = formula.function(self.free_name(table.content.get("name"), called))
         kinds = [key for key in MEASUREMENTS if key in table.content]
         if len(kinds) > 1:
             raise InputError(f"{table.at(kinds[1])}: cannot be combined with {kinds[0]}; remove one of them")
         return quantity, "_".join([called, *kinds])
+
+    def free_name(self, name: Any, otherwise: str) -> str:
+        """What a formula without a name is called: as its sensors, unless an equation has that name."""
+        return name if isinstance(name, str) and name not in self.equations else otherwise
 
     def read_measurement(self, table: Table, quantity: Quantity, columns: Mapping[str, np.ndarray]) -> Quantity:
         """The quantity as measured: at points, or as an average, an integral or a difference of two positions.
