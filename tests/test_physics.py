@@ -6,6 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
+from bpinn.problem import extent
 from bpinn.problem_file import read_problem
 
 
@@ -151,6 +152,9 @@ def test_it_stands_in_a_problem_file(tmp_path):
     )
     assert len(stated.readings[1].values) == 30
     assert np.all(stated.readings[1].noise == 0.02)
+    assert stated.sensors["law"].quantity.__name__ == "law"  # as it is called in figures and reports
+    clash = read(tmp_path, 'equation = "u_t + 2*rate*u"\nname = "decay"')
+    assert clash.sensors["decay"].quantity.__name__ == "physics_0"  # another equation is called decay
 
 
 @pytest.mark.parametrize(
@@ -170,3 +174,45 @@ def test_mistakes_in_a_file_are_located(tmp_path, physics, words):
 def test_a_fourth_derivative_has_its_size():
     law = problem(bp.Physics(bend), {"x": (0.0, 2.0)}).sensors["law"]
     assert 0.3 < law.noise < 3.0  # 1% of (2 pi / 2)^4
+
+
+# --- points of exact conditions are not readings ---
+
+
+def sensors(values, noise=0.1, **more):
+    count = np.size(values) if np.size(values) > 1 else 5
+    stated = bp.Sensors("u", {"t": np.linspace(0.0, 2.0, count)}, values, noise=noise, **more)
+    return stated, bp.Problem({"t": (0.0, 2.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": stated}).readings[0]
+
+
+@pytest.mark.parametrize(
+    ("stated", "exact"),
+    [
+        (sensors(0.0), True),
+        (sensors([1.0, 1.0, 1.0], [0.1, 0.2, 0.1]), True),
+        (sensors(0.0, likelihood="student_t"), True),
+        (sensors([1.0, 1.0, 1.1]), False),
+        (sensors(0.0, dist.HalfNormal(1.0)), False),  # an inferred noise is no tolerance
+        (sensors(2.0, None, likelihood=bp.likelihoods.Poisson()), False),
+    ],
+)
+def test_equal_values_with_a_stated_tolerance_are_an_exact_condition(stated, exact):
+    given, readings = stated
+    assert readings.is_exact == exact
+    words = f"{len(readings.values)} {'points' if exact else 'readings'}"
+    assert readings.size == words
+    assert words in repr(given)
+
+
+def test_one_value_is_a_reading():
+    stated = bp.Sensors("u", {"t": 0.0}, 1.0, noise=0.1)
+    readings = bp.Problem({"t": (0.0, 2.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": stated}).readings[0]
+    assert not readings.is_exact
+    assert readings.size == "1 reading"
+
+
+def test_a_law_has_points():
+    made = problem(bp.Physics(decay))
+    assert [readings.size for readings in made.readings] == ["60 points", "9 readings"]
+    assert extent(made.readings) == "9 readings and 60 points"
+    assert "60 points" in repr(made.sensors["law"])

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
-from bpinn import predictive
+from bpinn import diagnostics, predictive
 
 X = np.linspace(0.0, 1.0, 9)
 NOISE = 0.4
@@ -115,3 +115,24 @@ def test_scores_under_heavy_tails_are_normal(values):
 def test_wrong_input():
     with pytest.raises(bp.InputError, match=r"predictive\.check: expected a result of bp\.infer"):
         bp.predictive.check("result")
+
+
+def test_points_of_an_exact_condition_are_not_called_readings(prior_result):
+    sensors = {
+        "u": bp.Sensors("u", {"x": X}, np.sin(3 * X), NOISE),
+        "law": bp.Sensors(lambda u_x: u_x, {"x": X}, 0.0, 1e-3),  # which draws of the prior do not meet
+        "same": bp.Sensors("u", {"x": X}, 0.0, 10.0),
+        "ring": bp.Sensors(bp.Difference("u", at={"x": 0.0}, minus={"x": [0.5, 1.0]}), values=0.0, noise=1e-3),
+    }
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": FIELD}, sensors)
+    check = bp.predictive.check(prior_result(problem, 40))
+    said = dict(line.split(": ", 1) for line in str(check).splitlines() if not line.startswith(" "))
+    assert said["u"].startswith("9 readings, ")
+    assert said["law"].startswith("9 points, off by more than the tolerance allows")
+    assert said["same"].startswith("9 points, within the tolerance")
+    by_name = {group.name: group for group in check.groups}
+    assert by_name["ring"].named(1) == "point 2 of ring"
+    health = diagnostics.Diagnosis("good", [], [])
+    predictive._judge_readings(health, check)
+    assert "the residuals of law at its points are larger than its tolerance allows" in str(health)
+    assert "readings of law" not in str(health)

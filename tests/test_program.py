@@ -72,6 +72,18 @@ def test_every_template_runs(name, tmp_path):
         assert truth in [*found.problem.fields, *found.problem.unknowns]
 
 
+def test_points_are_counted_apart_from_readings(tmp_path):
+    from typer.testing import CliRunner
+
+    from bpinn.cli import app
+
+    write_template("ode-system", tmp_path / "demo")
+    file = str(tmp_path / "demo" / "problem.toml")
+    assert "parameters, 42 readings and 80 points" in CliRunner().invoke(app, ["check", file]).output
+    facts = json.loads(CliRunner().invoke(app, ["check", file, "--json"]).output)
+    assert (facts["readings"], facts["points"]) == (42, 80)
+
+
 def test_a_first_time_user(program):
     made = program("new", "demo")
     assert made.returncode == 0

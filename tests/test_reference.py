@@ -237,11 +237,11 @@ NO_GP = {
     "wide unknown": (lambda: equation(lambda u, k: u + k, k=dist.Cauchy()), {}, r"gp: the prior of 'k' has no finite variance"),
     "more readings than draws": (
         lambda: line(sensors={"u": bp.Sensors("u", {"x": np.linspace(0, 1, 1000)}, 0.0, 0.1)}), {"draws": 1000},
-        r"gp: the covariance of 1000 readings is singular if estimated from 1000 draws; use more",
+        r"gp: the covariance of 1000 points is singular if estimated from 1000 draws; use more",
     ),
     "hardly any noise": (
         lambda: line(sensors={"u": bp.Sensors("u", {"x": np.linspace(0, 1, 5)}, 0.0, 1e-9)}), {},
-        r"gp: the covariance of the readings, estimated from 1000 draws, is singular; use more draws or a larger noise",
+        r"gp: the covariance of 5 points, estimated from 1000 draws, is singular; use more draws or a larger noise",
     ),
 }  # fmt: skip
 

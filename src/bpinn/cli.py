@@ -25,6 +25,7 @@ from bpinn.engine import Progress, available_cores
 from bpinn.errors import InputError
 from bpinn.inference import check_within, memory_of
 from bpinn.native import compilation_cache
+from bpinn.problem import extent
 from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
@@ -126,7 +127,7 @@ def check(
     print(f"  {found.problem}")
     for name, formula in found.equations.items():
         print(f"  {name} = {formula}")
-    print(f"  {facts['parameters']} parameters, {facts['readings']} readings")
+    print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
     print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
     print(f"; about {facts['seconds']:.0f} s" if facts["seconds"] else "")
@@ -157,7 +158,8 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
     return {
         "title": found.title,
         "parameters": posterior.dim,
-        "readings": sum(len(r.values) for r in found.problem.readings),
+        "readings": sum(len(r.values) for r in found.problem.readings if not r.is_exact),
+        "points": sum(len(r.values) for r in found.problem.readings if r.is_exact),
         "unknowns": list(found.problem.unknowns),
         "method": type(found.method).__name__,
         "chains": chains,

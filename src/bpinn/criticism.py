@@ -21,7 +21,6 @@ from scipy.special import chdtrc, ndtri
 from bpinn.diagnostics import MORE, Diagnosis, khat_of
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import MLP
-from bpinn.likelihoods import LocationScale
 from bpinn.measurements import Measurement
 from bpinn.misfit import smooth_misfit
 from bpinn.problem import Problem, Readings, Sensors
@@ -89,13 +88,6 @@ class Group:
         scores, replicas = (np.clip(np.nan_to_num(part), -FARTHEST, FARTHEST) for part in (scores, replicas))
         noise = 1.0 if readings.noise_name is None or scale is None else scale / np.median(scale, axis=0)
         return cls(readings, expected, scores, replicas, noise)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is a condition that holds exactly, stated with a tolerance, rather than a set of readings."""
-        readings = self.readings
-        stated = readings.noise is not None and isinstance(readings.likelihood, LocationScale)
-        return stated and len(readings.values) > 1 and np.ptp(readings.values) == 0
 
     @property
     def is_telling(self) -> bool:
@@ -221,7 +213,7 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
         if group.is_telling:
             _judge_structure(health, group)
             _judge_explained(health, group)
-    exact = [group for group in groups if group.is_exact]
+    exact = [group for group in groups if group.readings.is_exact]
     for group in exact:
         _judge_off_zero(health, group)
     _judge_between(health, result, exact, between)
@@ -232,7 +224,7 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
 
 
 def _judge_scatter(health: Diagnosis, group: Group) -> None:
-    """Whether readings scatter less than their stated noise; equal values are an exact condition, which may."""
+    """Whether readings scatter less than their stated noise; equal values, as of an exact condition, may."""
     if group.readings.noise is None or np.ptp(group.readings.values) == 0:
         return
     sizes = [-np.log(np.sum(part**2, axis=1) + np.finfo(float).tiny) for part in (group.scores, group.replicas)]

@@ -19,7 +19,7 @@ from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.posterior import Model
-from bpinn.problem import Readings
+from bpinn.problem import Readings, counted
 from bpinn.quantities import StoredFunction
 from bpinn.result import Result
 
@@ -34,7 +34,7 @@ HEALTH_FAMILY, HEALTH_SCATTER, HOPELESS_SCATTER = 0.005, 0.001, 1e-6
 
 @dataclass(frozen=True)
 class SensorFit:
-    """How well the readings of one group of sensors fit.
+    """How well the readings of one group of sensors fit, or how well an exact condition is met at its points.
 
     ``mean`` and ``sd`` are those of a new reading at the same point, and ``p`` is the probability of a reading at least
     as far off as this one, all given the other readings (by Pareto-smoothed importance sampling). ``scatter`` is the
@@ -50,6 +50,17 @@ class SensorFit:
     p: np.ndarray
     khat: np.ndarray
     scatter: float
+    is_exact: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What one of them is called: points of an exact condition are not readings."""
+        return "point" if self.is_exact else "reading"
+
+    @property
+    def size(self) -> str:
+        """How many there are, in words."""
+        return counted(len(self.values), self.is_exact)
 
     @property
     def score(self) -> np.ndarray:
@@ -62,7 +73,7 @@ class SensorFit:
 
     def named(self, i: int) -> str:
         """A reading by its place, or counted from 1 if it has none: 'u at x=0.5', 'reading 3 of u'."""
-        return f"{self.name} at {self.place(i)}" if self.at else f"reading {i + 1} of {self.name}"
+        return f"{self.name} at {self.place(i)}" if self.at else f"{self.unit} {i + 1} of {self.name}"
 
     @property
     def farthest(self) -> float:
@@ -75,6 +86,8 @@ class SensorFit:
 
     @property
     def verdict(self) -> str:
+        if self.is_exact:
+            return "off by more than the tolerance allows" if self.scatters_too_much else "within the tolerance"
         if self.scatters_too_much:
             return "scatter more than the stated noise allows"
         if self.scatter > SCATTER_HIGH:
@@ -90,7 +103,7 @@ class Check:
 
     @property
     def surprising(self) -> list[tuple[str, int]]:
-        """Readings too far off for chance, as (name of sensors, index of the reading), the farthest first.
+        """Readings and points too far off for chance, as (name of sensors, index of the reading), the farthest first.
 
         If the model is correct, the probability of any such reading is one in twenty, however many readings there are.
         """
@@ -108,13 +121,10 @@ class Check:
         return not self.surprising and all(group.scatter >= SCATTER_LOW for group in self.groups)
 
     def __str__(self) -> str:
-        lines = []
-        for group in self.groups:
-            count = len(group.values)
-            lines.append(
-                f"{group.name}: {count} reading{'s' if count > 1 else ''}, {group.verdict} "
-                f"(p = {group.scatter:.3g}); farthest {group.farthest:.1f} sd"
-            )
+        lines = [
+            f"{group.name}: {group.size}, {group.verdict} (p = {group.scatter:.3g}); farthest {group.farthest:.1f} sd"
+            for group in self.groups
+        ]
         by_name = {group.name: group for group in self.groups}
         for name, i in self.surprising:
             group = by_name[name]
@@ -183,7 +193,7 @@ def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> Se
         variance += np.sum(weights * law.sd(expected, scale) ** 2, axis=0)
     return SensorFit(
         readings.name, dict(readings.at), readings.values, mean, np.sqrt(variance),
-        np.minimum(2 * np.minimum(at_most, 1 - below), 1.0), khat, float(scatter),
+        np.minimum(2 * np.minimum(at_most, 1 - below), 1.0), khat, float(scatter), readings.is_exact,
     )  # fmt: skip
 
 
@@ -266,7 +276,10 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         if group.scatter < HEALTH_SCATTER:
             verdict = "bad" if group.scatter < HOPELESS_SCATTER else "care"
             reason = (
-                f"the readings of {group.name} do not fit: they scatter around the model more than their noise allows"
+                f"the residuals of {group.name} at its points are larger than its tolerance allows"
+                if group.is_exact
+                else f"the readings of {group.name} do not fit: they scatter around the model more than their noise "
+                "allows"
             )
             health.note(verdict, f"{reason} (p = {group.scatter:.1g})", criticism.CULPRITS)
     far = check._rarer(HEALTH_FAMILY)
@@ -275,10 +288,12 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         name, i = far[0]
         group = by_name[name]
         more = f", and {len(far) - 1} more" if len(far) > 1 else ""
+        others = "all readings and other points" if group.is_exact else "all other readings"
+        outliers = "check these readings; or likelihood='student_t', which is robust to outliers"
         health.note(
             "care",
-            f"{group.named(i)} is {abs(group.score[i]):.1f} sd from its prediction by all other readings{more}",
-            "check these readings; or likelihood='student_t', which is robust to outliers",
+            f"{group.named(i)} is {abs(group.score[i]):.1f} sd from its prediction by {others}{more}",
+            criticism.CULPRITS if group.is_exact else outliers,
         )
 
 

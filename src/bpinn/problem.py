@@ -21,7 +21,7 @@ from bpinn.checks import (
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
-from bpinn.likelihoods import Likelihood, likelihood_of
+from bpinn.likelihoods import Likelihood, LocationScale, likelihood_of
 from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
 from bpinn.physics import SHARE, Physics, typical_size
 from bpinn.quantities import Equation, Names, Partial, StoredFunction, Unknown, trace_equation
@@ -59,7 +59,30 @@ class Sensors:
 
     def __repr__(self) -> str:
         noise = self.noise if isinstance(self.noise, int | float | str) else type(self.noise).__name__
-        return f"Sensors({label(self.quantity)!r}, at={list(self.at)}, {np.size(self.values)} readings, noise={noise})"
+        count = max((np.size(a) for a in (self.values, *self.at.values())), default=1)
+        what = "points" if is_exact(self.values, count, self.noise, self.likelihood) else "readings"
+        return f"Sensors({label(self.quantity)!r}, at={list(self.at)}, {count} {what}, noise={noise})"
+
+
+def is_exact(values: Any, count: int, noise: Any, likelihood: Any) -> bool:
+    """Whether sensors state a condition that holds exactly, up to a tolerance, rather than noisy readings.
+
+    Such as an equation at collocation points or a boundary value: several equal values with a stated, additive noise.
+    """
+    stated = noise is not None and not isinstance(noise, str | dist.Distribution)
+    flat = np.ravel(values)
+    return stated and isinstance(likelihood, str | LocationScale) and count > 1 and bool(np.all(flat == flat[:1]))
+
+
+def counted(count: int, exact: bool) -> str:
+    """Such as '1 reading' or '60 points': readings are data; points of an exact condition are not."""
+    return f"{count} {'point' if exact else 'reading'}{'' if count == 1 else 's'}"
+
+
+def extent(readings: Sequence["Readings"]) -> str:
+    """All readings and points in words, such as '12 readings and 60 points'."""
+    totals = {exact: sum(len(r.values) for r in readings if r.is_exact == exact) for exact in (False, True)}
+    return " and ".join(counted(total, exact) for exact, total in totals.items() if total) or counted(0, False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +104,16 @@ class Readings:
     @property
     def equation(self) -> Equation:
         return self.quantity.terms[0].equation
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether these are points of an exact condition, stated with a tolerance, rather than noisy readings."""
+        return is_exact(self.values, len(self.values), self.noise, self.likelihood)
+
+    @property
+    def size(self) -> str:
+        """How many there are, in words: '12 readings', '60 points'."""
+        return counted(len(self.values), self.is_exact)
 
 
 class Problem:

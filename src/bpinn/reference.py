@@ -23,7 +23,7 @@ from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
 from bpinn.prior import moments
-from bpinn.problem import Problem
+from bpinn.problem import Problem, extent
 from bpinn.quantities import Coordinate, Unknown
 from bpinn.quantity_at import QuantityAt, Stacked
 
@@ -148,7 +148,8 @@ def gp(
     count = len(values)
     if count >= draws:
         raise InputError(
-            f"gp: the covariance of {count} readings is singular if estimated from {draws} draws; use more draws"
+            f"gp: the covariance of {extent(problem.readings)} is singular if estimated from {draws} draws; "
+            "use more draws"
         )
     mean, covariance = moments(problem, [*read, asked], int(draws), seed)
     if not np.all(np.isfinite(covariance)):
@@ -161,7 +162,7 @@ def gp(
         factor = np.zeros((1, 1))
     if np.min(np.diag(factor)) ** 2 < SINGULAR:
         raise InputError(
-            f"gp: the covariance of the readings, estimated from {draws} draws, is singular; "
+            f"gp: the covariance of {extent(problem.readings)}, estimated from {draws} draws, is singular; "
             "use more draws or a larger noise"
         )
     cross = solve_triangular(factor, scale[:, None] * covariance[:count, count:], lower=True)

@@ -25,7 +25,7 @@ from bpinn.methods.frames import triangular_root
 from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
 from bpinn.posterior import Model
-from bpinn.problem import Problem
+from bpinn.problem import Problem, extent
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 
@@ -102,7 +102,7 @@ class LastLayer(Trained):
         count = sum(len(readings.values) for readings in problem.readings)
         if count > MOST_READINGS:
             raise InputError(
-                f"LastLayer: the problem has {count} readings, but matrices over the readings are limited to "
+                f"LastLayer: the problem has {extent(problem.readings)}, but matrices over them are limited to "
                 f"{MOST_READINGS}; use fewer points for the equations, or bp.HMC()"
             )
 
