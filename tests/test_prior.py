@@ -8,6 +8,7 @@ import pytest
 import bpinn as bp
 from bpinn import prior, quantity_at
 from bpinn.fields.kernels import exponential_eigenpairs
+from bpinn.plot import views
 
 OPTIMIZED = True
 
@@ -170,3 +171,87 @@ def test_the_program_says_it(tmp_path):
 def test_the_check_needs_a_problem():
     with pytest.raises(bp.InputError, match=r"prior\.check: expected a bp\.Problem"):
         bp.prior.check("problem.toml")
+
+
+# --- the figure ---
+
+
+def drawn(ax):
+    return {text: handle for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+
+
+def test_readings_are_drawn_over_the_prior():
+    """u = w x + b: the prior's 95% band is 1.96 sqrt(1 + x^2), up to the error of quantiles of 300 draws."""
+    problem = readings_of(1.2 * np.linspace(0, 1, 20))
+    (ax,) = bp.prior.check(problem).plot().axes
+    shown = drawn(ax)
+    points, _, (bars,) = shown["readings"]
+    np.testing.assert_allclose(points.get_ydata(), 1.2 * np.linspace(0, 1, 20))
+    np.testing.assert_allclose([np.ptp(segment[:, 1]) for segment in bars.get_segments()], 0.2)
+    outline = shown["95% of the prior"].get_paths()[0].vertices
+    for x in (0.0, 0.5, 1.0):
+        there = outline[np.isclose(outline[:, 0], x), 1]
+        for end in (there.min(), there.max()):
+            assert abs(end) == pytest.approx(1.96 * np.sqrt(1 + x**2), rel=4 * 1.4 / np.sqrt(300))
+    curves = [line for line in ax.lines if line.get_color() == shown["prior draws"].get_color()]
+    expected = bp.prior.predict(problem, "u", {"x": np.linspace(0, 1, 101)}, draws=300)
+    np.testing.assert_allclose([curve.get_ydata() for curve in curves], expected.draws[0, : len(curves)])
+    assert len(curves) == 12
+
+
+def plane(**more):
+    rng = np.random.default_rng(0)
+    at = {"x": rng.random(15), "y": rng.random(15)}
+    sensors = {
+        "u": bp.Sensors("u", at, 1.2 * at["x"], noise=0.1),
+        "edge": bp.Sensors("u", {"x": at["x"], "y": 0.5}, at["x"], noise=dist.HalfNormal(1.0)),
+        "mean": bp.Sensors(bp.Average("u", over={"x": ([0.0, 0.5], [0.5, 1.0])}), {"y": 0.0}, [1.0, 2.0], noise=0.1),
+        "law": bp.Sensors("u_x", at, 0.0, noise=0.1),
+        **more,
+    }
+    return bp.Problem({"x": (0.0, 1.0), "y": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, sensors)
+
+
+def test_readings_in_a_plane_are_drawn_one_by_one():
+    """In the order of their values; readings along one line are drawn along it; exact conditions are left out."""
+    figure = bp.plot.prior_check(plane())
+    assert [ax.get_title().split(":")[0] for ax in figure.axes] == ["u", "edge", "mean"]
+    scattered, along, averages = figure.axes
+    points = drawn(scattered)["readings"][0]
+    assert np.all(np.diff(points.get_ydata()) >= 0)
+    assert len(points.get_ydata()) == len(drawn(scattered)["95% of the prior"].get_segments()) == 15
+    assert "prior draws" not in drawn(scattered)
+    assert along.get_xlabel() == "$x$ ($y$ = 0.5)"
+    assert "prior draws" in drawn(along)
+    assert len(drawn(averages)["readings"][0].get_ydata()) == 2
+
+
+def test_the_range_of_a_reading_is_exact():
+    """u = v x + w y + b and noise s: a reading has the variance 1 + x^2 + y^2 + s^2."""
+    problem = plane(u=bp.Sensors("u", {"x": [0.0, 1.0], "y": [0.0, 1.0]}, [0.0, 1.0], noise=2.0))
+    found = bp.prior.check(problem)
+    view = next(view for view in views.prior_views(found) if view.expected.name == "u")
+    assert view.draws.shape == (1000, 2)
+    np.testing.assert_allclose(view.draws.var(axis=0), [5.0, 5.0 + 2.0], rtol=4 * np.sqrt(2 / 1000))
+
+
+def test_the_program_draws_it(tmp_path):
+    from typer.testing import CliRunner
+
+    from bpinn.cli import app
+
+    run = CliRunner().invoke
+    run(app, ["new", str(tmp_path / "demo"), "--template", "curve"])
+    file, out = str(tmp_path / "demo" / "problem.toml"), tmp_path / "prior.png"
+    told = run(app, ["prior", file, "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    assert out.read_bytes().startswith(b"\x89PNG")
+    wrong = run(app, ["prior", file, "--out", str(tmp_path / "prior.docx")])
+    assert "expected the name of a figure, such as prior.png" in str(wrong.exception)
+
+
+def test_the_figure_needs_noisy_readings():
+    with pytest.raises(bp.InputError, match="prior_check: the problem has no noisy readings"):
+        bp.plot.prior_check(LINE)
+    with pytest.raises(bp.InputError, match=r"prior_check: expected a bp\.Problem"):
+        bp.plot.prior_check("problem.toml")

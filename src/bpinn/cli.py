@@ -136,6 +136,7 @@ def check(
 @app.command()
 def prior(
     file: Annotated[Path, typer.Argument(help="The problem file.")],
+    out: Annotated[Path | None, typer.Option(help="A figure to write, prior.png: readings over prior draws.")] = None,
     changes: Changes = None,
     allow_outside: Outside = False,
     as_json: Json = False,
@@ -143,6 +144,8 @@ def prior(
     """Say whether the prior could have produced the readings, before anything is run."""
     found = bp.prior.check(read_problem(file, changes or (), allow_outside=allow_outside).problem)
     print(json.dumps([asdict(group) for group in found.groups]) if as_json else found)
+    if out is not None:
+        _write_figure(out, found.plot())
     if not found.is_possible:
         raise typer.Exit(DISTRUST)
 
@@ -356,7 +359,15 @@ def calibrate(
     )
     print(answer)
     figure = folder / "ranks.png"
-    with io.BytesIO() as picture:
-        bp.plot.calibration(answer).savefig(picture)
-        write_file(figure, picture.getvalue())
+    _write_figure(figure, bp.plot.calibration(answer))
     print(f"Ranks: {figure}")
+
+
+def _write_figure(path: Path, figure: Any) -> None:
+    kind = path.suffix.removeprefix(".").lower()
+    known = figure.canvas.get_supported_filetypes()
+    if kind not in known:
+        raise InputError(f"--out {path}: expected the name of a figure, such as {path.stem or 'prior'}.png")
+    with io.BytesIO() as picture:
+        figure.savefig(picture, format=kind)
+        write_file(path, picture.getvalue())

@@ -19,12 +19,12 @@ from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.posterior import Model
+from bpinn.prior import QUICKLY, predicted
 from bpinn.problem import Readings, counted
 from bpinn.quantities import StoredFunction
 from bpinn.result import Result
 
 MOST_DRAWS = 1000
-AT_ONCE = 25  # draws whose readings are computed together
 FAMILY = 0.05  # probability that any reading is called surprising although the model is correct
 SCATTER_LOW, SCATTER_HIGH = 0.005, 0.995
 FARTHEST = 30.0  # standard deviations beyond which a probability is numerically zero
@@ -151,25 +151,16 @@ def check(result: Result) -> Check:
     return _compared(result, expected_of(result, result.z))
 
 
-# These run once, so compile time matters more than run time.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
 @partial(jax.jit, static_argnames=("model", "n"), compiler_options=QUICKLY)
 def _prior_draws(model: Model, key: Array, n: int) -> Array:
     return jax.vmap(model.parameters.sample_prior)(jax.random.split(key, n))
-
-
-@partial(jax.jit, static_argnames="model", compiler_options=QUICKLY)
-def _predicted(model: Model, z: Array, data: Any) -> list[Array]:
-    return jax.lax.map(partial(model.predicted, data=data), z, batch_size=AT_ONCE)
 
 
 def expected_of(result: Result, z: np.ndarray) -> list[np.ndarray]:
     """Noise-free predictions of the readings, (draws, readings) for each group of sensors."""
     posterior = result.posterior
     flat = z.reshape(-1, z.shape[-1])
-    return [np.asarray(values, float) for values in _predicted(posterior.model, flat, posterior.data)]
+    return [np.asarray(values, float) for values in predicted(posterior.model, flat, posterior.data)]
 
 
 def _compared(result: Result, expected: Sequence[np.ndarray]) -> Check:

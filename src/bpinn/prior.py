@@ -1,9 +1,9 @@
 """The prior of a problem: draws and covariances of fields, derivatives and equations."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,13 @@ from bpinn import quantity_at
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
-from bpinn.posterior import Posterior
+from bpinn.posterior import Model, Posterior
 from bpinn.prediction import Prediction
-from bpinn.problem import Problem
+from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 UNEXPECTED = 0.01  # probability below which the prior hardly could have produced the readings
 BATCH = 256  # prior draws evaluated at once, or fewer if there are many points
@@ -93,9 +96,11 @@ class Expectation:
 
 @dataclass(frozen=True)
 class PriorCheck:
-    """The readings beside what the prior expects of them; prints in words."""
+    """The readings beside what the prior expects of them; prints in words, and `plot` draws it."""
 
     groups: tuple[Expectation, ...]
+    problem: Problem = field(repr=False)
+    seed: int = 0
 
     @property
     def is_possible(self) -> bool:
@@ -107,33 +112,28 @@ class PriorCheck:
 
     __repr__ = __str__
 
+    def plot(self) -> "Figure":
+        """Draws of the prior behind the readings, as `bp.plot.prior_check` draws them."""
+        from bpinn.plot import prior_check  # imported here because plot imports this module
+
+        return prior_check(self)
+
 
 def check(problem: Problem, *, draws: int = 1000, seed: int = 0) -> PriorCheck:
     """Could the prior have produced the readings? Before any run.
 
     Readings are drawn from the prior, noise included, and their spread is compared with that of the readings.
-    Conditions, whose values are all equal, are left out.
+    Exact conditions, and single readings, are left out. ``check(problem).plot()`` draws it.
 
     Example:
         ``print(bp.prior.check(problem))``
     """
     if not isinstance(problem, Problem):
         raise InputError(f"prior.check: expected a bp.Problem, got {type(problem).__name__}")
-    keys = _keys(draws, seed, "prior.check")
-    posterior = Posterior(problem)
-    z = _sample(posterior.model.parameters, keys)
-    predicted = jax.jit(jax.vmap(lambda z: posterior.model.predicted(z, posterior.data)))(z)
-    scalars = jax.vmap(lambda z: posterior.model.parameters.split(z)[1])(z)
-    rng = np.random.default_rng(seed)
     found = []
-    for readings, values in zip(problem.readings, predicted, strict=True):
-        if np.ptp(readings.values) == 0:
+    for readings, drawn in replicas(problem, draws, seed):
+        if readings.is_exact or np.ptp(readings.values) == 0:  # no spread to compare
             continue
-        scale: Any = readings.noise
-        if readings.noise_name is not None:
-            scale = np.asarray(scalars[readings.noise_name], float)[:, None]
-        with np.errstate(all="ignore"):
-            drawn = np.asarray(readings.likelihood.sample(rng, np.asarray(values, float), scale), float)
         spreads = drawn.std(axis=1)
         spreads = spreads[np.isfinite(spreads)]
         if not len(spreads):
@@ -142,7 +142,33 @@ def check(problem: Problem, *, draws: int = 1000, seed: int = 0) -> PriorCheck:
         above = float(np.mean(spreads >= own))
         low, high = np.quantile(spreads, [0.025, 0.975])
         found.append(Expectation(readings.name, own, float(low), float(high), 2 * min(above, 1 - above)))
-    return PriorCheck(tuple(found))
+    return PriorCheck(tuple(found), problem, seed)
+
+
+def replicas(problem: Problem, draws: int, seed: int) -> Iterator[tuple[Readings, np.ndarray]]:
+    """Each group of sensors with readings drawn from the prior, noise included, (draws, readings)."""
+    keys = _keys(draws, seed, "prior.check")
+    posterior = Posterior(problem)
+    z = _sample(posterior.model.parameters, keys)
+    scalars = jax.vmap(lambda z: posterior.model.parameters.split(z)[1])(z)
+    rng = np.random.default_rng(seed)
+    for readings, values in zip(problem.readings, predicted(posterior.model, z, posterior.data), strict=True):
+        scale: Any = readings.noise
+        if readings.noise_name is not None:
+            scale = np.asarray(scalars[readings.noise_name], float)[:, None]
+        with np.errstate(all="ignore"):
+            yield readings, np.asarray(readings.likelihood.sample(rng, np.asarray(values, float), scale), float)
+
+
+# It runs once or twice, so compile time matters more than run time.
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+AT_ONCE = 25  # draws whose readings are computed together
+
+
+@partial(jax.jit, static_argnames="model", compiler_options=QUICKLY)
+def predicted(model: Model, z: Any, data: Any) -> list[Array]:
+    """Noise-free predictions of the readings of each group of sensors, (draws, readings)."""
+    return jax.lax.map(partial(model.predicted, data=data), z, batch_size=AT_ONCE)
 
 
 def moments(problem: Problem, quantities: Sequence[QuantityAt], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

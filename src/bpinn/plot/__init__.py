@@ -261,6 +261,27 @@ def prior_density(
     return drawing.figure(panels, 3, drawing.BESIDE)
 
 
+def prior_check(found: prior.PriorCheck | Problem) -> Figure:
+    """Plot the readings over draws of the prior, one panel for each group of sensors: could the prior have made them?
+
+    Readings along one coordinate are drawn over curves of the prior and their 95% band; others, each with the 95%
+    range of readings at its place. Exact conditions are left out.
+
+    Arguments:
+        found: a problem, or what `bp.prior.check` found; ``bp.prior.check(problem).plot()`` is the same.
+
+    Example:
+        ``bp.plot.prior_check(problem).savefig("prior.png")``
+    """
+    if not isinstance(found, prior.PriorCheck):
+        _check_problem(found, "prior_check")
+        found = prior.check(found)
+    panels: list[drawing.Draw] = [partial(drawing.draw_prior, view=view) for view in views.prior_views(found)]
+    if not panels:
+        raise InputError("prior_check: the problem has no noisy readings to compare with the prior; use prior_density")
+    return drawing.figure(panels, min(2, len(panels)), drawing.BESIDE if len(panels) > 1 else drawing.ALONE)
+
+
 def covariance(
     problem: Problem, quantity: Quantity | None = None, at: views.At = None, *, draws: int = 20_000, seed: int = 0
 ) -> Figure:

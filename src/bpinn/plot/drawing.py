@@ -1,6 +1,6 @@
 """Drawing: the palette, the layout of panels, and a function for each kind of panel."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,8 @@ from bpinn.result import Result
 
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe and Ito's palette
 CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
+# readings are data; points of exact conditions are not
+MARKS = {"readings": {"marker": "o", "ms": 3.5, "mew": 0}, "points": {"marker": "x", "ms": 3.5, "mew": 0.9}}
 VALUES, ERRORS = "viridis", "cividis"  # colour maps: of values, and of sd and error
 STYLE = {
     "font.size": 10,
@@ -31,6 +33,7 @@ STYLE = {
     "figure.dpi": 150,
     "text.usetex": False,  # names have underscores
 }
+PRIOR_BAND, PRIOR_CURVES = "95% of the prior", 12
 ALONE, BESIDE, FLAT, SQUARE = (5.2, 3.2), (3.5, 2.8), (5.2, 2.0), (4.4, 3.6)  # inches of a panel
 
 Draw = Callable[[Axes], None]  # draws one panel
@@ -55,10 +58,20 @@ def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float
             draw(ax)
             for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
                 entries.setdefault(text, handle)
-        fit = max(1, int(columns * width / 1.3))
         if entries:
-            figure.legend(entries.values(), entries, loc="outside upper center", ncols=fit, columnspacing=1.4)
+            style: Any = {"columnspacing": 1.4, "handlelength": 1.6, "ncols": _legend_columns(entries, columns * width)}
+            figure.legend(entries.values(), entries, loc="outside upper center", **style)
     return figure
+
+
+def _legend_columns(texts: Iterable[str], width: float) -> int:
+    """The most columns of a legend that fit into so many inches; entries fill one column after the other."""
+    lengths = [len(text) for text in texts]
+    for rows in range(1, len(lengths)):
+        parts = [lengths[i : i + rows] for i in range(0, len(lengths), rows)]
+        if sum(0.5 + 0.07 * max(part) for part in parts) <= width:
+            return len(parts)
+    return 1
 
 
 def draw_band(ax: Axes, view: views.View, p: float) -> None:
@@ -74,10 +87,34 @@ def draw_band(ax: Axes, view: views.View, p: float) -> None:
     )
     if view.truth is not None:
         ax.plot(x[order], view.truth.ravel()[order], color=BLACK, ls="--", lw=1.2, label="truth")
-    if view.values.size:
-        dots: Any = {"fmt": "o", "ms": 3.5, "mew": 0, "color": ORANGE, "elinewidth": 1.0, "zorder": 3}
-        ax.errorbar(view.at[along], view.values, view.noise, label="readings", **dots)
+    for called, chosen in view.shown_values():
+        dots: Any = {**MARKS[called], "color": ORANGE, "elinewidth": 1.0, "zorder": 3}
+        ax.errorbar(view.at[along][chosen], view.values[chosen], view.noise[chosen], label=called, ls="none", **dots)
     ax.set(xlabel=views.math(along) + view.slice, ylabel=views.math(view.label))
+    ax.margins(x=0.02)
+
+
+def draw_prior(ax: Axes, view: views.PriorView) -> None:
+    """Readings over the prior: curves and their 95% band along a coordinate, or the 95% range of each reading."""
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanquantile(np.where(np.isfinite(view.draws), view.draws, np.nan), [0.025, 0.975], axis=0)
+    dots: Any = {**MARKS["readings"], "color": ORANGE, "elinewidth": 1.0, "zorder": 3, "ls": "none"}
+    if view.along is None:
+        ax.vlines(view.x, low, high, color=GREY, alpha=0.4, lw=max(0.6, min(4.0, 120 / len(view.x))), label=PRIOR_BAND)
+        ax.set(xlabel="readings, in the order of their values", ylabel=views.math(view.label))
+    else:
+        ax.fill_between(view.x, low, high, color=GREY, alpha=0.25, lw=0, label=PRIOR_BAND)
+        for i, curve in enumerate(view.draws[:PRIOR_CURVES]):
+            ax.plot(view.x, curve, color=GREY, lw=0.7, alpha=0.8, label=None if i else "prior draws")
+        places = f" ({views.place(view.fixed)})" if view.fixed else ""
+        ax.set(xlabel=views.math(view.along) + places, ylabel=views.math(view.label))
+    ax.errorbar(view.at, view.values, view.noise, label="readings", **dots)
+    ends = np.r_[low, high, view.values - view.noise, view.values + view.noise]
+    ends = ends[np.isfinite(ends)]
+    room = 0.05 * (np.ptp(ends) or 1.0)  # single draws may leave the picture
+    ax.set_ylim(ends.min() - room, ends.max() + room)
+    name, spread = view.expected.name, (view.expected.spread, view.expected.low, view.expected.high)
+    ax.set_title("{}: spread {:.2g}; prior {:.2g} to {:.2g}".format(name if len(name) < 10 else f"{name}\n", *spread))
     ax.margins(x=0.02)
 
 
@@ -104,8 +141,10 @@ def _draw_map(
     points = [np.squeeze(view.prediction.at[c]) for c in (x, y)]
     style: Any = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "shading": "gouraud", "rasterized": True}
     mesh = ax.pcolormesh(*points, np.squeeze(values), **style)
-    if name in ("mean", "sd") and view.values.size:
-        ax.plot(view.at[x], view.at[y], "o", ms=3.5, c=ORANGE, mec="white", mew=0.5, clip_on=False, label="readings")
+    for called, chosen in view.shown_values() if name in ("mean", "sd") else ():
+        style = {"ls": "none", "c": ORANGE, "clip_on": False, "label": called, **MARKS[called]}
+        style |= {"mec": "white", "mew": 0.5} if called == "readings" else {}
+        ax.plot(view.at[x][chosen], view.at[y][chosen], **style)
     wide, tall = (np.ptp(a) for a in points)
     if 0.5 <= wide / tall <= 2:
         ax.set_aspect("equal")

@@ -14,11 +14,14 @@ from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label, set_coordinates, terms_of
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
+from bpinn.prior import Expectation, PriorCheck, predict, replicas
 from bpinn.problem import Problem
 from bpinn.quantity_at import measured
 from bpinn.result import Result
 
 GREEK = "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|mu|nu|xi|rho|sigma|tau|phi|chi|psi|omega"
+
+PRIOR_DRAWS, SAME_DRAWS = 300, 1000  # the latter as in `prior.check`, so that both share one compilation
 
 At = Mapping[str, Any] | None
 Noise = bool | str | float
@@ -26,7 +29,10 @@ Noise = bool | str | float
 
 @dataclass(frozen=True)
 class View:
-    """A quantity at points, with the readings in that range: ``at``, ``values`` and ``noise`` have equal lengths."""
+    """A quantity at points, with the readings in that range: ``at``, ``values`` and ``noise`` have equal lengths.
+
+    ``exact`` tells which of them are points of exact conditions rather than readings.
+    """
 
     where: str
     label: str
@@ -36,6 +42,7 @@ class View:
     at: dict[str, np.ndarray]
     values: np.ndarray
     noise: np.ndarray
+    exact: np.ndarray
     noisy: bool
     mean_label: str = "posterior mean"
 
@@ -47,6 +54,12 @@ class View:
     def certain(self) -> bool:
         """True for a single solution, which has no sd."""
         return not np.isfinite(self.prediction.sd).any()
+
+    def shown_values(self) -> Iterator[tuple[str, np.ndarray]]:
+        """What the values are called in a legend, with a mask of them: readings, and points of exact conditions."""
+        for called, chosen in (("readings", ~self.exact), ("points", self.exact)):
+            if np.any(chosen):
+                yield called, chosen
 
     @property
     def slice(self) -> str:
@@ -89,13 +102,15 @@ def view(
     values = join([r.values for r in groups])
     scales = [result.draws(r.noise_name).mean() if r.noise_name else r.noise for r in groups]
     sd = join([r.likelihood.error_bar(r.values, scale) for r, scale in zip(groups, scales, strict=True)])
+    exact = join([np.full(len(r.values), r.is_exact) for r in groups]).astype(bool)
     shown = np.ones(len(values), bool)
     for c in needed:  # keep readings in the plotted range, which is one value for a fixed coordinate
         slack = 1e-6 * np.ptp(problem.domain[c])
         low, high = prediction.at[c].min() - slack, prediction.at[c].max() + slack
         shown &= (places[c] >= low) & (places[c] <= high)
     places = {c: a[shown] for c, a in places.items()}
-    return View(where, called, prediction, needed, truth, places, values[shown], sd[shown], noise is not False)
+    kept = values[shown], sd[shown], exact[shown]
+    return View(where, called, prediction, needed, truth, places, *kept, noise is not False)
 
 
 def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
@@ -107,7 +122,53 @@ def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
         truth = truth.get(prediction.label)
     truth = None if truth is None else _truth_values(truth, prediction, needed, where)
     at = dict.fromkeys(needed, none)
-    return View(where, prediction.label, prediction, needed, truth, at, none, none, False, mean_label="mean")
+    kept = none, none, none.astype(bool)
+    return View(where, prediction.label, prediction, needed, truth, at, *kept, False, mean_label="mean")
+
+
+@dataclass(frozen=True)
+class PriorView:
+    """The readings of one group of sensors and what the prior expects of them.
+
+    With one coordinate ``along``, ``x`` are points of it and ``draws`` the prior's values there, (draws, points);
+    otherwise ``x`` numbers the readings, in the order of their values, and ``draws`` are readings from the prior.
+    """
+
+    expected: Expectation
+    label: str
+    along: str | None
+    fixed: dict[str, float]
+    x: np.ndarray
+    draws: np.ndarray
+    at: np.ndarray
+    values: np.ndarray
+    noise: np.ndarray
+
+
+def prior_views(found: PriorCheck) -> Iterator[PriorView]:
+    """A view for each group of noisy readings."""
+    problem, expected = found.problem, {group.name: group for group in found.groups}
+    drawn: dict[str, np.ndarray] = {}
+    for readings in problem.readings:
+        if readings.name not in expected:
+            continue
+        quantity = problem.sensors[readings.name].quantity
+        kept = expected[readings.name], label(quantity)
+        varying = [c for c, a in readings.at.items() if np.ptp(a) > 0]
+        if len(varying) == 1 and not readings.quantity.is_by_reading:
+            (along,) = varying
+            fixed = {c: float(a[0]) for c, a in readings.at.items() if c != along}
+            x = np.linspace(*problem.domain[along], 101)
+            draws = predict(problem, quantity, {along: x, **fixed}, draws=PRIOR_DRAWS, seed=found.seed).draws[0]
+            sd = np.zeros(len(readings.values))  # an inferred noise has no one size yet
+            if readings.noise_name is None:
+                sd = readings.likelihood.error_bar(readings.values, readings.noise)
+            yield PriorView(*kept, along, fixed, x, draws, readings.at[along], readings.values, sd)
+        else:
+            drawn = drawn or {r.name: values for r, values in replicas(problem, SAME_DRAWS, found.seed)}
+            order = np.argsort(readings.values, kind="stable")
+            x, values = np.arange(1.0, len(order) + 1), readings.values[order]
+            yield PriorView(*kept, None, {}, x, drawn[readings.name][:, order], x, values, np.zeros(len(x)))
 
 
 def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
