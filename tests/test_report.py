@@ -13,6 +13,10 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
+from bpinn.diagnostics import LOG_DENSITY
+from bpinn.expressions import parse
+from bpinn.plot import views
+from bpinn.report import formatting
 from bpinn.run_folder import runs
 from bpinn.templates import TEMPLATES, write_template
 
@@ -24,7 +28,7 @@ CHROMIUM = next((found for name in BROWSERS if (found := shutil.which(name))), N
 class Page(HTMLParser):
     """What a page links to and shows; every element must be closed."""
 
-    EMPTY = ("meta", "link", "img", "mspace", "br")
+    EMPTY = ("meta", "link", "img", "source", "mspace", "br")
 
     def __init__(self, text):
         super().__init__()
@@ -109,9 +113,9 @@ def check_tables(run):
         expected = result.predict(name, at)
         for column, values in (("mean", expected.mean), ("sd", expected.sd)):
             np.testing.assert_allclose([float(row[column]) for row in rows], values, rtol=1e-3, atol=1e-5)
-    counts = {r.name: len(r.values) for r in problem.readings}
-    for name, count in counts.items():
-        assert len((run.folder / "tables" / f"readings-{name}.csv").read_text().splitlines()) == count + 1
+    for readings in problem.readings:
+        file = f"{'points' if readings.is_exact else 'readings'}-{readings.name}.csv"
+        assert len((run.folder / "tables" / file).read_text().splitlines()) == len(readings.values) + 1
 
 
 def check_slices(run):
@@ -222,6 +226,108 @@ def test_quantities_may_be_called_like_parts_of_the_report(tmp_path, prior_resul
     sensors = {name: bp.Sensors(name, {"x": [0.1, 0.2]}, [0.0, 0.1], 0.1) for name in fields}
     problem = bp.Problem({"x": (0.0, 1.0)}, fields, sensors, {"k": dist.Normal(0.0, 1.0)})
     page = Page(bp.report.write(prior_result(problem, 30), tmp_path).read_text())
-    # each field, the unknown, the check of the readings, and two traces
-    assert len(page.images) == len(set(page.images)) == 7 == len(list((tmp_path / "figures").glob("*.svg")))
+    # each field, the prior of its readings, the unknown, the check of the readings, and two traces
+    assert len(page.images) == len(set(page.images)) == 10 == len(list((tmp_path / "figures").glob("*.svg")))
     assert (tmp_path / "tables" / "unknowns.csv").read_text().startswith("x,mean")
+
+
+def residual(u_x, k):
+    return u_x - k
+
+
+def exact_and_noisy(**more):
+    x = np.linspace(0, 1, 6)
+    return bp.Problem(
+        {"x": (0.0, 1.0)},
+        {"u": bp.MLP(hidden=(3,))},
+        {
+            "law": bp.Physics(residual, points=7, tolerance=0.05),
+            "u": bp.Sensors("u", {"x": x}, np.sin(x), 0.1),
+            "slope": bp.Sensors("u_x", {"x": [0.0, 1.0]}, 0.0, 0.02),
+            **more,
+        },
+        {"k": dist.Normal(0.0, 1.0)},
+    )
+
+
+def test_points_of_exact_conditions_are_not_called_readings(tmp_path, prior_result):
+    text = bp.report.write(prior_result(exact_and_noisy(), 40), tmp_path).read_text()
+    shown = Page(text).text
+    assert {p.name for p in (tmp_path / "tables").iterdir()} >= {"points-law.csv", "readings-u.csv", "points-slope.csv"}
+    for words in ("7 points", "2 points", "6 readings", "tolerance 0.05", "points of law and their leave-one-out"):
+        assert words in shown
+    for wrong in ("7 readings", "2 readings", "readings of law", "readings of slope"):
+        assert wrong not in shown
+    assert "law: posterior mean and 95% interval, with points" in text
+
+
+def mathml(markup):
+    return re.sub(r"<[^>]+>", "", str(markup))
+
+
+def test_equations_are_shown_with_what_they_are_read_to_be():
+    """With their value and tolerance, or with data and noise; averages, and several groups of sensors, below."""
+    law = parse("u_x - k", ["u_x", "k"]).function("law")
+    x = np.linspace(0, 1, 6)
+    one = exact_and_noisy(law=bp.Sensors(law, {"x": x}, 2.0, 0.05)).sensors
+    two = {
+        "law": bp.Sensors(law, {"x": x}, x, dist.HalfNormal(1.0)),
+        "counts": bp.Sensors(law, {"x": x}, x, 0.1, likelihood="student_t"),
+        "mean": bp.Sensors(bp.Average(law, over={"x": (0.0, 1.0)}), values=1.0, noise=0.1),
+    }
+    found = []
+    for sensors in (one, two):
+        problem = exact_and_noisy(**sensors)
+        (shown,) = formatting.equations(problem, {})
+        found.append((mathml(shown["math"]), [(mathml(said), where) for said, where in shown["stated"]]))
+    assert found[0] == ("law=ux−k=2±0.05", [])
+    assert found[1][0] == "law=ux−k"
+    assert found[1][1] == [
+        ("law=data±noiselaw", "law, 6 readings"),
+        ("law=data±0.1\u2002Student t with 4 degrees of freedom", "counts, 6 readings"),
+        ("mean=data±0.1", "mean, 1 reading"),
+    ]
+    (python,) = formatting.equations(exact_and_noisy(), {})
+    assert "return u_x - k" in python["code"]
+    assert [(mathml(said), where) for said, where in python["stated"]] == [("residual=0±0.05", "law, 7 points")]
+
+
+def test_the_prior_is_shown_with_the_readings(tmp_path, prior_result):
+    page = Page(bp.report.write(prior_result(exact_and_noisy(), 40), tmp_path).read_text())
+    assert "Prior against readings" in page.text
+    assert "u: the prior expects readings that spread by" in page.text
+    assert [p.stem for p in (tmp_path / "figures").glob("prior-*.png")] == ["prior-u"]
+
+
+def test_estimates_under_a_bad_verdict_are_struck_out(tmp_path, prior_result):
+    result = prior_result(exact_and_noisy(), 40)
+    for verdict in ("bad", "care"):
+        result._diagnosis.verdict = verdict
+        text = bp.report.write(result, tmp_path).read_text()
+        assert ("not to be trusted" in Page(text).text) == (verdict == "bad")
+        assert ('class="answers distrusted"' in text) == (verdict == "bad")
+
+
+def test_unknowns_and_traces_are_those_of_all_draws(tmp_path, prior_result, monkeypatch):
+    """R-hat and interval in figures are those of the table, and traces go on to the last draw."""
+    shown = {}
+
+    def keep(picture, folder):
+        shown[picture.name] = picture
+        return {"caption": picture.caption, "file": "", "data": "", "narrow": ""}
+
+    monkeypatch.setattr(bp.report, "_save_picture", keep)
+    monkeypatch.setattr(bp.report, "MOST_DRAWS", 50)
+    result = prior_result(exact_and_noisy(), 120)
+    bp.report.write(result, tmp_path)
+    table = result.summary().table
+    (trace,) = shown["trace-k"].figure.axes
+    assert len(trace.lines[0].get_xdata()) == 120
+    assert trace.get_xlim() == (0, 119)
+    assert f"{table.loc['k', 'rhat']:.3f}" in trace.get_title()
+    (histogram,) = shown["unknown-k"].figure.axes
+    interval = f"[{views.number(table.loc['k', '2.5%'])}, {views.number(table.loc['k', '97.5%'])}]"
+    assert interval in histogram.get_title()
+    assert LOG_DENSITY in shown["trace-log-density"].caption
+    assert shown["u"].narrow is not None  # for phones
+    assert shown["trace-k"].narrow is None

@@ -147,6 +147,16 @@ def test_summary_prints_what_is_wanted(result):
     assert "10%" in str(result.summary(0.8))
 
 
+def test_estimates_that_are_not_to_be_trusted_are_printed_as_such(prior_result):
+    """One chain of a few draws is too little."""
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(3,))}, unknowns={"k": dist.Normal(0.0, 1.0)})
+    summary = prior_result(problem, 20).summary()
+    assert "Health: do not trust" in str(summary)
+    assert str(summary).startswith("Not to be trusted, for the reasons below:\n")
+    summary.warning = ""  # as of a run that can be
+    assert str(summary).lstrip().startswith("mean")
+
+
 def test_monitored_names(result):
     names = result.functional_names
     assert len(names) == result.functionals.shape[-1]

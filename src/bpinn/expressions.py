@@ -93,6 +93,7 @@ class Expression:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         equation.__name__ = equation.__qualname__ = name
         equation.__doc__ = str(self)
+        equation.expression = self  # type: ignore[attr-defined]
         equation.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in arguments])  # type: ignore[attr-defined]
         return equation
 

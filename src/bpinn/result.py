@@ -26,14 +26,18 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+NOT_TRUSTED = "Not to be trusted, for the reasons below:"
+
+
 class Summary:
     """A table of the unknowns, one row each, and the health of the run; prints as text.
 
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
+    ``warning`` is printed above them.
     """
 
-    def __init__(self, table: "pd.DataFrame", notes: str):
-        self.table, self.notes = table, notes
+    def __init__(self, table: "pd.DataFrame", notes: str, warning: str = ""):
+        self.table, self.notes, self.warning = table, notes, warning
 
     def __getitem__(self, column: str) -> "pd.Series":
         return self.table[column]
@@ -48,7 +52,8 @@ class Summary:
         formats = {"rhat": "{:.3f}".format, "ess": "{:.0f}".format}
         shown = self.table.rename(columns={"rhat": "R-hat", "ess": "ESS"})
         formatters = {c: formats.get(c.lower().replace("-", ""), "{:.4g}".format) for c in shown.columns}
-        return shown.to_string(formatters=formatters) + "\n" + self.notes
+        above = f"{self.warning}\n" if self.warning else ""
+        return above + shown.to_string(formatters=formatters) + "\n" + self.notes
 
     __repr__ = __str__
 
@@ -158,8 +163,9 @@ class Result:
 
         table = pd.DataFrame(columns, index=list(self.monitor.number_names))
         stopped = ", stopped early" if self.interrupted else ""
-        total = sum(self.seconds.values())
-        return Summary(table, f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{self.diagnose()}")
+        total, health = sum(self.seconds.values()), self.diagnose()
+        notes = f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{health}"
+        return Summary(table, notes, NOT_TRUSTED if health.verdict == "bad" else "")
 
     @property
     def extent(self) -> str:

@@ -14,13 +14,14 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from bpinn import predictive
+from bpinn import predictive, prior
 from bpinn.diagnostics import VERDICTS
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
 from bpinn.plot import views
+from bpinn.quantities import StoredFunction
 from bpinn.report import formatting
-from bpinn.report.figures import Picture, Portrait, pictures, portraits, solution_pictures
+from bpinn.report.figures import Picture, Portrait, pictures, portraits, prior_pictures, solution_pictures
 from bpinn.result import Mode, Result
 from bpinn.run_folder.files import write_file
 
@@ -69,12 +70,28 @@ def write(
     shown: dict[str, list[dict[str, str]]] = {}
     modes = result.modes()
     modes = modes if len(modes) > 1 else []
-    for picture in (*pictures(fewer, found, check, truth), *solution_pictures(modes, truth, MOST_DRAWS)):
+    before = _prior_check(result)
+    drawn = [*prior_pictures(before)] if before is not None else []
+    for picture in (*drawn, *pictures(result, found, check, truth), *solution_pictures(modes, truth, MOST_DRAWS)):
         shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
     tables = _save_tables(result, found, check, folder / "tables")
-    page = _page(result, found, check, modes, title, formulas or {}, sources or {}, shown, truth, tables, load_from)
+    page = _page(
+        result, found, check, before, modes, title, formulas or {}, sources or {}, shown, truth, tables, load_from
+    )
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
+
+
+def _prior_check(result: Result) -> prior.PriorCheck | None:
+    """The readings beside the prior, if the method has one, the equations are known and there are noisy readings."""
+    readings = result.problem.readings
+    if not result.method.is_posterior or any(isinstance(r.equation.function, StoredFunction) for r in readings):
+        return None
+    try:
+        found = prior.check(result.problem)
+    except InputError:  # no finite draw; the verdict says so
+        return None
+    return found if found.groups else None
 
 
 def _make(folder: Path) -> None:
@@ -102,13 +119,17 @@ def _save_picture(picture: Picture, folder: Path) -> dict[str, str]:
     svg, stem = image(picture.figure, "svg"), _stem(picture.name)
     write_file(folder / f"{stem}.svg", svg)
     write_file(folder / f"{stem}.png", image(picture.figure, "png"))
-    width = picture.figure.get_size_inches()[0]
+    narrow = picture.narrow
     return {
         "caption": picture.caption,
         "file": f"figures/{stem}.png",
-        "data": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(),
-        "wide": "wide" if width > 5 else "",
+        "data": _embedded(svg),
+        "narrow": "" if narrow is None else _embedded(image(narrow, "svg")),
     }
+
+
+def _embedded(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def _csv(columns: Mapping[str, Any]) -> bytes:
@@ -141,11 +162,9 @@ def _save_tables(
         save("all-unknowns", _csv(columns), "unknowns and inferred noises")
     for group in () if check is None else check.groups:
         numbers = {**group.at, "value": group.values, "expected": group.mean, "sd": group.sd, "p": group.p}
-        save(
-            f"readings-{_stem(group.name)}",
-            _csv(_rounded(numbers)),
-            f"readings of {group.name} and their leave-one-out prediction",
-        )
+        what = f"{group.unit}s"
+        about = f"{what} of {group.name} and their leave-one-out prediction"
+        save(f"{what}-{_stem(group.name)}", _csv(_rounded(numbers)), about)
     return written
 
 
@@ -167,6 +186,7 @@ def _page(
     result: Result,
     found: list[Portrait],
     check: predictive.Check | None,
+    before: prior.PriorCheck | None,
     modes: list[Mode],
     title: str,
     formulas: Mapping[str, Expression],
@@ -201,6 +221,7 @@ def _page(
         solutions=[(mode, _unknowns(mode.result, truth)) for mode in modes],
         portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
         pictures=shown,
+        prior=[] if before is None else before.groups,
         check=check,
         surprising=_surprising(check),
         chains=_chains(result),
@@ -245,7 +266,7 @@ def _surprising(check: predictive.Check | None) -> list[dict[str, Any]]:
         rows.append(
             {
                 "sensors": name,
-                "number": i + 1,
+                "number": f"{group.unit} {i + 1}",
                 "place": group.place(i, " = "),
                 "value": group.values[i],
                 "mean": group.mean[i],

@@ -8,26 +8,33 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bpinn.diagnostics import LOG_DENSITY
 from bpinn.plot import drawing, views
 from bpinn.predictive import Check
+from bpinn.prior import PriorCheck
 from bpinn.result import Mode, Result
 
 TIMES = ("t", "time")
-PANEL, WIDE = (4.2, 3.3), (6.4, 3.4)  # inches
+PANEL, WIDE, NARROW = (4.1, 3.2), (8.6, 3.6), (3.8, 3.2)  # inches: half the page, all of it, and a phone's
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
 LABELLED = 5  # surprising readings that get a label
 # Groups of figures that do not belong to a quantity; "#" avoids clashes with names.
-UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#unknowns", "#readings", "#health", "#solutions"
+PRIOR, UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#prior", "#unknowns", "#readings", "#health", "#solutions"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its section in the report and its caption."""
+    """A figure with its section in the report and its caption; a wide one has a narrow version for phones."""
 
     name: str
     group: str
     caption: str
     figure: Figure
+    narrow: Figure | None = None
+
+    @classmethod
+    def wide(cls, name: str, group: str, caption: str, panel: drawing.Draw) -> "Picture":
+        return cls(name, group, caption, *(drawing.figure([panel], 1, size) for size in (WIDE, NARROW)))
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,14 @@ def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
     return found
 
 
+def prior_pictures(found: PriorCheck) -> Iterator[Picture]:
+    """The readings of each group of sensors over draws of the prior."""
+    for view in views.prior_views(found):
+        name = view.expected.name
+        panel = partial(drawing.draw_prior, view=view)
+        yield Picture(f"prior-{name}", PRIOR, f"{name}: readings over the prior", drawing.figure([panel], 1, PANEL))
+
+
 def pictures(result: Result, found: list[Portrait], check: Check | None, truth: Mapping[str, Any]) -> Iterator[Picture]:
     """Every figure of the report, one panel each, so that the page can lay them out for its width."""
     for portrait in found:
@@ -91,10 +106,9 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
         caption = f"{scalar.label}: posterior with mean and 95% interval, and prior"
         yield Picture(f"unknown-{scalar.label}", UNKNOWNS, caption, drawing.figure([panel], 1, PANEL))
     if check is not None:
-        yield Picture(
-            "check-of-readings", READINGS, "leave-one-out z-score of each reading",
-            drawing.figure([partial(draw_scores, check=check)], 1, WIDE),
-        )  # fmt: skip
+        what = "reading and point" if any(group.is_exact for group in check.groups) else "reading"
+        caption = f"leave-one-out z-score of each {what}"
+        yield Picture.wide("check-of-readings", READINGS, caption, partial(draw_scores, check=check))
     yield from _health_pictures(result)
 
 
@@ -118,8 +132,9 @@ def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
             yield Picture(f"{name}-{words}", name, caption, drawing.figure([panel], 1, PANEL))
     elif len(view.varying) == 1:
         band = partial(drawing.draw_band, view=view, p=0.95)
-        caption = f"{name}: posterior mean and 95% interval, with any readings{plain_slice(view)}"
-        yield Picture(name, name, caption, drawing.figure([band], 1, WIDE))
+        shown = "".join(f", with {called}" for called, _ in view.shown_values())
+        caption = f"{name}: posterior mean and 95% interval{shown}{plain_slice(view)}"
+        yield Picture.wide(name, name, caption, band)
     else:
         scalar = views.NumberDraws(name, view.prediction.draws)
         panel = partial(drawing.draw_posterior, scalar=scalar, truth=view.truth)
@@ -140,6 +155,7 @@ def _health_pictures(result: Result) -> Iterator[Picture]:
         for name, draws in shown.items():
             panel = partial(drawing.draw_trace, name=name, draws=draws, method=result.method)
             caption = f"{name}: trace, each {result.method.unit} in its own colour"
+            caption += f". {LOG_DENSITY}" if name == "log density" and result.method.is_markov else ""
             yield Picture(f"trace-{name.replace(' ', '-')}", HEALTH, caption, drawing.figure([panel], 1, PANEL))
     for name, values in result.history.items():
         if name in ("elbo", "loss"):
@@ -155,20 +171,24 @@ def plain_slice(view: views.View) -> str:
 
 def draw_scores(ax: Any, check: Check) -> None:
     """Each reading's leave-one-out z-score; if the model fits, 95% of them are in the shaded range."""
-    start, places, names = 0, [], []
-    surprising = check.surprising
+    start, surprising = 0, check.surprising
     for i, group in enumerate(check.groups):
         x = start + np.arange(len(group.values))
         score = np.clip(group.score, -8, 8)
-        ax.plot(x, score, "o", ms=3.5, mew=0, color=drawing.CHAINS[i % len(drawing.CHAINS)])
+        colour, marker = drawing.CHAINS[i % len(drawing.CHAINS)], "os^D"[i // len(drawing.CHAINS) % 4]
+        ax.plot(x, score, marker, ms=3.5, mew=0, color=colour, label=group.name)
         far = [j for name, j in surprising if name == group.name]
         ax.plot(x[far], score[far], "o", ms=9, mfc="none", mec=drawing.BLACK, label="surprising" if far else None)
         for j in far[:LABELLED]:
-            ax.annotate(f"reading {j + 1}", (x[j], score[j]), xytext=(6, 4), textcoords="offset points", fontsize=8)
-        places.append(x.mean())
-        names.append(group.name)
+            ax.annotate(
+                f"{group.unit} {j + 1}", (x[j], score[j]), xytext=(6, 4), textcoords="offset points", fontsize=8
+            )
         start += len(x) + 2
     ax.axhspan(-1.96, 1.96, color=drawing.GREY, alpha=0.15, lw=0, label="expected range (95%)")
     ax.axhline(0, color=drawing.GREY, lw=0.8)
-    ax.set_xticks(places, names)
-    ax.set(ylabel="z-score", ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)))
+    ax.set(
+        xticks=[],
+        xlabel="sensors, one group after the other",
+        ylabel="z-score",
+        ylim=(min(ax.get_ylim()[0], -4), max(ax.get_ylim()[1], 4)),
+    )
