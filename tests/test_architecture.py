@@ -22,7 +22,7 @@ ORDER = [
     "calibration",
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot",
-    "misfit", "criticism", "predictive", "notation", "expressions", "report.formatting", "report.figures", "report", "data_files",
+    "misfit", "criticism", "predictive", "reweighting", "notation", "expressions", "report.formatting", "report.figures", "report", "data_files",
     "problem_file.toml_table", "problem_file.settings", "problem_file.sensors", "problem_file",
     "run_folder.runs", "run_folder", "templates", "paper.cases", "paper.claims", "paper.numbers", "paper.figures",
     "paper.settings", "paper.comparison", "paper.priors", "paper.catalogue", "paper.reproduction",

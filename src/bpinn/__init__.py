@@ -5,7 +5,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bpinn import calibration, likelihoods, paper, predictive, prior, reference
-from bpinn.criticism import sensitivity
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import (
     MLP,
@@ -28,6 +27,7 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Sensors
 from bpinn.registry import register
 from bpinn.result import Result
+from bpinn.reweighting import sensitivity
 from bpinn.run_folder.runs import load
 
 if TYPE_CHECKING:

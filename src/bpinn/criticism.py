@@ -18,8 +18,8 @@ from numpyro.distributions import constraints
 from scipy.spatial import KDTree
 from scipy.special import chdtrc, ndtri
 
-from bpinn.diagnostics import MORE, Diagnosis, khat_of
-from bpinn.errors import BpinnWarning, InputError
+from bpinn.diagnostics import MORE, Diagnosis
+from bpinn.errors import BpinnWarning
 from bpinn.fields import MLP
 from bpinn.measurements import Measurement
 from bpinn.misfit import smooth_misfit
@@ -386,9 +386,6 @@ def _judge_edges(health: Diagnosis, result: Result) -> None:
                 )
 
 
-# --- how much a tolerance decides ---
-
-
 def _judge_width(health: Diagnosis, result: Result) -> None:
     """Whether chains that do not agree are slow because the equations have more points than fields have output weights.
 
@@ -411,59 +408,3 @@ def _judge_width(health: Diagnosis, result: Result) -> None:
         f"a wider last layer for {name}: MLP(hidden={(*field.hidden[:-1], last)}, ...) with {share:.2g} times the "
         "weight_sd in the output layer, which keeps the spread of the prior; or bp.GaussianProcess()",
     )
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """How unknowns move when the tolerance of an equation, or a noise, is changed by ``factor``.
-
-    ``shift`` is the change of each mean in posterior standard deviations, ``khat`` says whether it can be
-    told from these draws (below 0.7).
-    """
-
-    name: str
-    factor: float
-    shift: dict[str, float]
-    khat: float
-
-    def __str__(self) -> str:
-        moves = ", ".join(f"{name} by {shift:+.2f} sd" for name, shift in self.shift.items()) or "nothing"
-        told = "" if self.khat < 0.7 else f" (not reliable: Pareto k-hat {self.khat:.2f}; run it again to know)"
-        return f"{self.factor:g} times the noise of {self.name} moves {moves}{told}"
-
-
-def sensitivity(result: Result, name: str, factor: float = 0.5) -> Sensitivity:
-    """How the unknowns move if the noise or tolerance of one group of sensors is multiplied by a factor.
-
-    By importance weights of the draws, without another run.
-
-    Example:
-        ``print(bp.sensitivity(result, "law"))``
-    """
-    from bpinn.predictive import MOST_DRAWS, expected_of  # imported here because predictive imports this module
-
-    if not isinstance(result, Result):
-        raise InputError(f"sensitivity: expected a result of bp.infer, got {type(result).__name__}")
-    known = {r.name: i for i, r in enumerate(result.problem.readings)}
-    if name not in known:
-        raise InputError(f"sensitivity: no sensors called {name!r}; known sensors: {', '.join(known)}")
-    if not isinstance(factor, int | float) or isinstance(factor, bool) or not 0 < factor < np.inf:
-        raise InputError(f"sensitivity: factor must be a positive number, got {factor!r}")
-    readings = result.problem.readings[known[name]]
-    if readings.noise is None and readings.noise_name is None:
-        raise InputError(f"sensitivity: the readings of {name!r} have no noise to change")
-    fewer = result.thinned(MOST_DRAWS)
-    expected = expected_of(fewer, fewer.z)[known[name]]
-    scale, law = np.asarray(fewer.noise_of(readings, expected.shape)), readings.likelihood
-    logs = [np.sum(np.asarray(law.log_prob(readings.values, expected, f * scale), float), axis=1) for f in (factor, 1)]
-    weights = logs[0] - logs[1]
-    khat, share = khat_of(weights)
-    weight = np.exp(weights - weights.max())
-    weight /= weight.sum()
-    shift = {}
-    values = fewer.monitor.numbers_of(fewer.functionals)
-    flat = values.reshape(-1, values.shape[-1]).astype(float)
-    for i, label in enumerate(fewer.monitor.number_names):
-        sd = max(flat[:, i].std(), 1e-300)
-        shift[label] = float((weight @ flat[:, i] - flat[:, i].mean()) / sd)
-    return Sensitivity(name, float(factor), shift, 0.0 if share > 0.9 else khat)
