@@ -20,6 +20,7 @@ ORDER = [
     "engine.scheduler", "engine.store", "engine.gather", "engine.stage_run", "engine", "progress",
     "storage", "run_folder.manifest", "result", "run_folder.results", "preview", "inference", "calibration.ranks", "calibration.simulations",
     "calibration",
+    "forward.laws", "forward.system", "forward.pointwise", "forward.one_coordinate", "forward.lines", "forward.comparison", "forward",
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot",
     "misfit", "criticism", "predictive", "reweighting", "notation", "expressions", "report.formatting", "report.figures", "report", "data_files",

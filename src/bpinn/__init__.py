@@ -16,6 +16,7 @@ from bpinn.fields import (
     Matern52,
     SquaredExponential,
 )
+from bpinn.forward import ForwardCheck, forward_check
 from bpinn.inference import infer
 from bpinn.likelihoods import Likelihood
 from bpinn.measurements import Average, Difference, Integral, Periodic
@@ -48,6 +49,7 @@ __all__ = [
     "Exponential",
     "Field",
     "Flow",
+    "ForwardCheck",
     "GaussianProcess",
     "InputError",
     "Integral",
@@ -69,6 +71,7 @@ __all__ = [
     "Stage",
     "__version__",
     "calibration",
+    "forward_check",
     "infer",
     "likelihoods",
     "load",

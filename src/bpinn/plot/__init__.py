@@ -20,6 +20,7 @@ from bpinn import prior
 from bpinn.calibration import Calibration
 from bpinn.checks import numbers
 from bpinn.errors import InputError
+from bpinn.forward import ForwardCheck
 from bpinn.measurements import Quantity, label
 from bpinn.plot import drawing, views
 from bpinn.prediction import Prediction
@@ -336,6 +337,22 @@ def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figur
         partial(drawing.draw_ranks, name=name, pit=found.pit[:, found.column(name)], band=band) for name in names
     ]
     return drawing.figure(panels, 3, drawing.BESIDE)
+
+
+def forward(check: ForwardCheck) -> Figure:
+    """Plot a forward check: the solutions of the equations over the band of each field, with its readings.
+
+    In space and time: the mean of the solutions, and how far it is from the field.
+
+    Example:
+        ``bp.plot.forward(bp.forward_check(result)).savefig("forward.png")``
+    """
+    if not isinstance(check, ForwardCheck):
+        raise InputError(f"forward: expected a result of bp.forward_check, got {type(check).__name__}")
+    panels = [panel for panels in drawing.forward_panels(check).values() for panel in panels]
+    if not panels:
+        raise InputError("forward: the equations could not be solved for any draw, so there is nothing to plot")
+    return drawing.figure(panels, 2, drawing.BESIDE)
 
 
 def _check_problem(problem: Problem, where: str) -> None:

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from bpinn.checks import numbers
 from bpinn.convergence import rhat_of
 from bpinn.errors import InputError
+from bpinn.forward import ForwardCheck
+from bpinn.forward.comparison import FieldCompared
 from bpinn.methods import Method
 from bpinn.plot import views
 from bpinn.result import Result
@@ -20,6 +22,7 @@ BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe 
 CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
 # readings are data; points of exact conditions are not
 MARKS = {"readings": {"marker": "o", "ms": 3.5, "mew": 0}, "points": {"marker": "x", "ms": 3.5, "mew": 0.9}}
+SOLUTIONS = "#009E73"
 VALUES, ERRORS = "viridis", "cividis"  # colour maps: of values, and of sd and error
 STYLE = {
     "font.size": 10,
@@ -234,6 +237,50 @@ def colour_bar(ax: Axes, mesh: Any) -> None:
     bar = ax.get_figure(root=True).colorbar(mesh, cax=ax.inset_axes((1.04, 0, 0.05, 1)))  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=9)
     bar.outline.set_visible(False)
+
+
+def forward_panels(check: ForwardCheck) -> dict[str, list[Draw]]:
+    """Panels of a forward check, for each field that was solved for."""
+    found: dict[str, list[Draw]] = {}
+    for field in check.fields:
+        if len(field.at) == 1 and len(field.solved):
+            found[field.name] = [partial(draw_solutions, check=check, field=field)]
+        elif len(field.solved):
+            mean = field.solved.mean(axis=0)
+            apart = np.abs(np.mean(field.solved - field.drawn, axis=0))
+            found[field.name] = [
+                partial(_draw_plane, field=field, values=mean, title="mean of the solutions", cmap=VALUES),
+                partial(_draw_plane, field=field, values=apart, title="|mean − that of the draws|", cmap=ERRORS),
+            ]
+    return found
+
+
+def draw_solutions(ax: Axes, check: ForwardCheck, field: FieldCompared) -> None:
+    """Solutions along one coordinate over the band of the field."""
+    ((along, x),) = field.at.items()
+    if np.isfinite(field.sd).all():
+        ax.fill_between(x, *field.interval, color=BLUE, alpha=0.25, lw=0, label="95% interval")
+    ax.plot(x, field.mean, color=BLUE, label="posterior mean")
+    for i, solution in enumerate(field.solved):
+        ax.plot(x, solution, color=SOLUTIONS, lw=0.7, alpha=0.6, label=None if i else "solutions")
+    groups = [group for group in check.readings if group.field == field.name]
+    for i, group in enumerate(groups):
+        style: Any = {"ms": 3.5, "mew": 0, "color": ORANGE, "zorder": 3}
+        ax.plot(group.at[along], group.values, "o", label=None if i else "readings", **style)
+    low, high = (np.min(field.interval[0]), np.max(field.interval[1]))
+    values = np.concatenate([[low, high], *(group.values for group in groups)])
+    margin = 0.5 * np.ptp(values)  # a solution that leaves the figure does not hide the rest
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(max(bottom, values.min() - margin), min(top, values.max() + margin))
+    ax.set(xlabel=views.math(along), ylabel=views.math(field.name))
+    ax.margins(x=0.02)
+
+
+def _draw_plane(ax: Axes, field: FieldCompared, values: np.ndarray, title: str, cmap: str) -> None:
+    (x, a), (y, b) = field.at.items()
+    mesh = ax.pcolormesh(a, b, values, cmap=cmap, shading="gouraud", rasterized=True)
+    ax.set(xlabel=views.math(x), ylabel=views.math(y), title=f"{views.math(field.name)}: {title}")
+    colour_bar(ax, mesh)
 
 
 def draw_ranks(ax: Axes, name: str, pit: np.ndarray, band: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:

@@ -18,15 +18,25 @@ from bpinn import predictive, prior
 from bpinn.diagnostics import VERDICTS
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
+from bpinn.forward import ForwardCheck, attempted
 from bpinn.plot import views
 from bpinn.quantities import StoredFunction
 from bpinn.report import formatting
-from bpinn.report.figures import Picture, Portrait, pictures, portraits, prior_pictures, solution_pictures
+from bpinn.report.figures import (
+    Picture,
+    Portrait,
+    forward_pictures,
+    pictures,
+    portraits,
+    prior_pictures,
+    solution_pictures,
+)
 from bpinn.result import Mode, Result
 from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
 MOST_DRAWS = 1000  # used for figures and tables of fields
+SOLVED_DRAWS = 8  # of the forward check
 
 
 def write(
@@ -65,6 +75,7 @@ def write(
     fewer = result.thinned(MOST_DRAWS)
     found = portraits(fewer, truth)
     check = None if not result.method.has_spread else result.diagnose().check or predictive.check(fewer)
+    forward = attempted(result, SOLVED_DRAWS)
     for inside in ("figures", "tables"):
         _make(folder / inside)
     shown: dict[str, list[dict[str, str]]] = {}
@@ -72,11 +83,24 @@ def write(
     modes = modes if len(modes) > 1 else []
     before = _prior_check(result)
     drawn = [*prior_pictures(before)] if before is not None else []
-    for picture in (*drawn, *pictures(result, found, check, truth), *solution_pictures(modes, truth, MOST_DRAWS)):
+    more = (*solution_pictures(modes, truth, MOST_DRAWS), *forward_pictures(forward))
+    for picture in (*drawn, *pictures(result, found, check, truth), *more):
         shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
     tables = _save_tables(result, found, check, folder / "tables")
     page = _page(
-        result, found, check, before, modes, title, formulas or {}, sources or {}, shown, truth, tables, load_from
+        result,
+        found,
+        check,
+        before,
+        forward,
+        modes,
+        title,
+        formulas or {},
+        sources or {},
+        shown,
+        truth,
+        tables,
+        load_from,
     )
     write_file(folder / PAGE, page.encode())
     return folder / PAGE
@@ -187,6 +211,7 @@ def _page(
     found: list[Portrait],
     check: predictive.Check | None,
     before: prior.PriorCheck | None,
+    forward: ForwardCheck | str,
     modes: list[Mode],
     title: str,
     formulas: Mapping[str, Expression],
@@ -223,6 +248,7 @@ def _page(
         pictures=shown,
         prior=[] if before is None else before.groups,
         check=check,
+        forward=forward,
         surprising=_surprising(check),
         chains=_chains(result),
         markov=result.method.is_markov,

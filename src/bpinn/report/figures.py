@@ -9,17 +9,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bpinn.diagnostics import LOG_DENSITY
+from bpinn.forward import ForwardCheck
+from bpinn.forward.laws import TIMES
 from bpinn.plot import drawing, views
 from bpinn.predictive import Check
 from bpinn.prior import PriorCheck
 from bpinn.result import Mode, Result
 
-TIMES = ("t", "time")
 PANEL, WIDE, NARROW = (4.1, 3.2), (8.6, 3.6), (3.8, 3.2)  # inches: half the page, all of it, and a phone's
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
 LABELLED = 5  # surprising readings that get a label
 # Groups of figures that do not belong to a quantity; "#" avoids clashes with names.
 PRIOR, UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#prior", "#unknowns", "#readings", "#health", "#solutions"
+FORWARD = "#forward"
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,21 @@ def solution_pictures(modes: Sequence[Mode], truth: Mapping[str, Any], draws: in
                 for picture in _quantity_pictures(replace(portrait, slices=())):
                     name, caption = f"solution-{number}-{picture.name}", f"solution {number}, {picture.caption}"
                     yield replace(picture, name=name, group=SOLUTIONS, caption=caption)
+
+
+def forward_pictures(check: ForwardCheck | str) -> Iterator[Picture]:
+    """Each field that was solved for."""
+    if isinstance(check, str):
+        return
+    for name, panels in drawing.forward_panels(check).items():
+        for i, panel in enumerate(panels):
+            about = "" if len(panels) == 1 else (": mean of the solutions", ": deviation of the mean from the draws")[i]
+            caption = f"{name}: solutions of the equations for {check.tried} draws{about}"
+            called = f"forward-{name}-{i + 1}"
+            if len(panels) == 1:
+                yield Picture.wide(called, FORWARD, caption, panel)
+            else:
+                yield Picture(called, FORWARD, caption, drawing.figure([panel], 1, PANEL))
 
 
 def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:
