@@ -115,6 +115,7 @@ def test_a_first_time_user(program):
         (["resume", "."], "not a run folder"),
         (["compare", "."], "not a run folder"),
         (["report", "."], "not a run folder"),
+        (["forward", "."], "not a run folder"),
         (["reproduce", "fig-1"], "'fig-1' is not an experiment"),
         (["calibrate", "none.toml"], "there is no such file"),
         (["new", ".", "--template", "inverse-1d"], "exists; give another name"),
@@ -131,7 +132,7 @@ def test_wrong_input_is_a_sentence_and_exit_code_2(arguments, words, program):
 def test_version_and_help(program):
     assert program("--version").stdout.startswith("bpinn 0.")
     helped = program("--help").stdout
-    for command in ("new", "check", "run", "resume", "report", "compare", "reproduce", "calibrate"):
+    for command in ("new", "check", "run", "resume", "report", "forward", "compare", "reproduce", "calibrate"):
         assert command in helped
 
 
@@ -144,6 +145,23 @@ def test_the_report_can_be_written_anew(ended, program):
     )
     told = json.loads(program("report", run.folder, "--json").stdout)
     assert told == {"report": str(run.folder / "report.html")}
+
+
+def test_equations_whose_right_hand_side_is_measured_are_not_solved(ended, program):
+    refused = program("forward", ended[0].folder)
+    assert refused.returncode == 2
+    assert "known only by its readings" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_equations_of_a_run_are_solved(tmp_path, program):
+    write_template("ode-system", tmp_path / "system")
+    run = runs.start(tmp_path / "system" / "problem.toml", None, QUICK)
+    result = run.go(lambda _: None, print, None)
+    told = json.loads(program("forward", run.folder, "--draws", 4, "--json").stdout)
+    assert told["verdict"] == bp.forward_check(result, 4).verdict
+    assert told["draws"] == 4
+    assert set(told["fields"]) == set(result.problem.fields)
 
 
 def test_a_run_without_a_report(demo, tmp_path, program):

@@ -1,4 +1,4 @@
-"""The command line: bpinn new | check | prior | run | resume | report | compare | reproduce | calibrate.
+"""The command line: bpinn new | check | prior | run | resume | report | forward | compare | reproduce | calibrate.
 
 Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 3 it finished and the verdict is "do not
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
@@ -315,6 +315,20 @@ def compare(
     widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
     for line in [header, *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+@app.command()
+def forward(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    draws: Annotated[int, typer.Option(help="Number of draws to solve for.", min=1)] = 20,
+    kind: Annotated[str | None, typer.Option(help="initial or boundary, for equations in one coordinate.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Solve the equations with the inferred unknowns, and say whether the solutions reproduce fields and readings."""
+    found = bp.forward_check(runs.open_run(folder).load(_warn), draws, kind=kind)
+    print(json.dumps(found.as_dict()) if as_json else found)
+    if found.verdict == "disagrees":
+        raise typer.Exit(DISTRUST)
 
 
 @app.command()

@@ -81,6 +81,8 @@ def attempted(result: Result, draws: int) -> ForwardCheck | str:
         return forward_check(result, draws)
     except InputError as error:
         return str(error).removeprefix(f"{WHERE}: ")
+    except (ArithmeticError, ValueError, RuntimeError) as error:  # of a solver, which must not cost a report
+        return f"the solver failed ({type(error).__name__}: {error})"
 
 
 def _checked(result: Result, system: System, kind: str, draws: int) -> ForwardCheck:

@@ -33,7 +33,7 @@ LOOSE = (
     "look for a missing term or a wrong coefficient in the equations, which the field makes up for by using up their "
     "tolerance; if the equations are right, a smaller tolerance or more points for them"
 )
-SCATTER = "a smaller tolerance: small residuals of the equations grow along the solution"
+SCATTER = "a smaller tolerance: it leaves the unknowns more freedom than the readings do"
 NEITHER = "check units, boundary data and the stated noise, then the equations"
 
 
@@ -311,6 +311,20 @@ class ForwardCheck:
                 )
                 found.append((reason, LOOSE))
         return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict and the numbers behind it, for JSON."""
+        return {
+            "verdict": self.verdict,
+            "reasons": [*self.reasons, *self.notes],
+            "advice": self.advice,
+            "draws": self.tried,
+            "unsolved": list(self.unsolved),
+            "fields": {f.name: {"relative": f.relative, "shift": f.shift} for f in self.fields if self.num_solved},
+            "readings": {
+                g.name: {"solved": g.solved_misfit, "field": g.drawn_misfit} for g in self.readings if self.num_solved
+            },
+        }
 
     def __str__(self) -> str:
         solved = self.num_solved
