@@ -305,6 +305,32 @@ def test_coefficients_that_vary_come_from_the_draws():
         bp.forward_check(made(problem, draws), fields=("u", "k"))
 
 
+def test_fields_without_a_derivative_follow_from_their_equation():
+    """u' = -v with v = u**2; the sum of u and w is conserved, which follows from their slopes."""
+
+    def slope(u_t, v):
+        return u_t + v
+
+    def square(u, v):
+        return v - u**2
+
+    def gain(v, w_t):
+        return w_t - v
+
+    def total(u, w):
+        return u + w - 1.0
+
+    truth = {"u": lambda t: 1 / (1 + t), "v": lambda t: 1 / (1 + t) ** 2, "w": lambda t: t / (1 + t)}
+    at = np.linspace(0, 2, 6)
+    read = {"v": ({"t": at}, truth["v"](at))}
+    for laws, names in (((slope, square), "uv"), ((slope, square, gain, total), "uvw")):
+        problem = problem_of(laws, {name: Polynomial() for name in names}, {"t": (0.0, 2.0)}, "", read)
+        check = solved(problem, [truth])
+        assert [field.name for field in check.fields] == list(names)
+        for field in check.fields:
+            assert np.max(np.abs(field.solved[0] - truth[field.name](field.at["t"]))) < 1e-4
+
+
 def test_waves_and_transport_without_diffusion():
     domain = {"x": (-1.0, 1.0), "t": (0.0, 1.0)}
 
@@ -397,6 +423,8 @@ def test_a_singular_equation_is_said_to_be_so_with_its_place():
     assert "the equations are singular: they do not determine u_t, at t=1" in str(check)
     with pytest.raises(bp.InputError, match="could not be solved for any draw"):
         bp.plot.forward(check)
+    undefined = one(lambda u, u_t: u_t + jnp.log(u - 5.0), lambda t: t, "", (0.0, 2.0))
+    assert "the equations are not finite, at t=0" in str(bp.forward_check(made(undefined, [{"u": lambda t: t}])))
 
 
 def test_a_solution_that_blows_up_is_counted():

@@ -17,8 +17,9 @@ from bpinn.quantities import Coordinate, Partial, Unknown
 FARTHEST = 30.0  # standard deviations at which residuals are cut
 # How much larger the squared residuals of solutions may be than those of fields, and than expected, in their standard
 # deviations; twice the number of unknowns and initial values comes on top. Runs of right models had an excess of 0 to
-# 0.4, those whose equations lack a term 3 to 18. In the total, residuals beyond OUTLIER sd count as that.
-# Scatter without a common error is no disagreement unless residuals are WIDE times as large as they should be.
+# 0.4 (Lorenz's 5, all of it scatter), those whose equations lack a term 3 to 18. In the total, residuals beyond OUTLIER
+# sd count as that. Scatter without a common error is no disagreement unless residuals are WIDE times as large as they
+# should be.
 EXCESS, TOTAL, OUTLIER, WIDE = 2.0, 3.0, 3.0, 2.0
 SHIFT, NOTHING = 3.0, 0.01  # of the mean solution, in sd; and the deviation from the field that is too small to count
 FLOOR = 0.1  # of the typical sd of a field
@@ -320,7 +321,11 @@ class ForwardCheck:
             "advice": self.advice,
             "draws": self.tried,
             "unsolved": list(self.unsolved),
-            "fields": {f.name: {"relative": f.relative, "shift": f.shift} for f in self.fields if self.num_solved},
+            "fields": {
+                f.name: {"relative": f.relative, "shift": None if np.isnan(f.shift) else f.shift}
+                for f in self.fields
+                if self.num_solved
+            },
             "readings": {
                 g.name: {"solved": g.solved_misfit, "field": g.drawn_misfit} for g in self.readings if self.num_solved
             },

@@ -77,9 +77,15 @@ def laws_of(problem: Problem, sources: Sources) -> tuple[Law, ...]:
             continue
         seen.append(quantity)
         found.append(Law(readings.name, equation, float(readings.values[0]) if right is None else right, readings.at))
-    fields = {r.field for law in found for r in law.equation.references if isinstance(r, Partial)}
-    if len(found) > len(fields):  # an algebraic one, such as a total that is conserved, follows from the others
-        found = [law for law in found if any(isinstance(r, Partial) and any(r.orders) for r in law.equation.references)]
+    of_laws = {law.name: [r for r in law.equation.references if isinstance(r, Partial)] for law in found}
+    if len(found) > len({p.field for of_law in of_laws.values() for p in of_law}):
+        # An algebraic equation of fields that have derivatives, such as a conserved total, follows from the others.
+        moving = {p.field for of_law in of_laws.values() for p in of_law if any(p.orders)}
+        found = [
+            law
+            for law in found
+            if any(any(p.orders) for p in of_laws[law.name]) or not {p.field for p in of_laws[law.name]} <= moving
+        ]
     if found:
         return tuple(found)
     if measured:

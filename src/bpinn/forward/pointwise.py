@@ -108,7 +108,8 @@ class Pointwise:
         for failed, why in (
             (~np.isfinite(size), "are not finite"),
             (np.abs(size) <= SINGULAR * most, f"are singular: they do not determine {tops}"),
-            (~(moved < 1e-4), f"have no solution for {tops} that Newton's method finds"),
+            (~np.isfinite(moved), "are not finite"),
+            (moved > 1e-4, f"have no solution for {tops} that Newton's method finds"),
         ):
             if np.any(failed):
                 i = int(np.argmax(failed))
