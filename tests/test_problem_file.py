@@ -350,3 +350,114 @@ def test_mutated_files_are_read_or_refused(folder, calls_in):
 @pytest.mark.slow
 def test_five_thousand_mutated_files_are_read_or_refused(folder, calls_in):
     survive(folder, 5000, calls_in)
+
+
+# --- files as they come from a laboratory ---
+
+COOLING = """
+[domain]
+t = [0, 3]
+[fields.T]
+hidden = [6]
+[[sensors]]
+quantity = "T"
+data = "log.csv"
+noise = 0.5
+"""
+LOG = """Logger 7
+Time;Operator;T (degC);noise
+;;degC;
+01.03.2024 08:00;Anna;60,5;a
+01.03.2024 08:30;Anna;NA;b
+01.03.2024 09:30;Bo, Anna;40,25;c
+01.03.2024 10:00;;-;d
+01.03.2024 11:00;Bo;31;e
+"""
+WHOLE = 'columns = { t = "Time", value = "T (degC)" }\nmissing = "drop"\n[time]\nunit = "hours"\n'
+
+
+def from_logger(folder, more="", log=LOG, **options):
+    (folder / "problem.toml").write_text(COOLING + more)
+    (folder / "log.csv").write_text(log)
+    return read_problem(folder / "problem.toml", **options)
+
+
+def test_readings_of_a_logger(tmp_path):
+    found = from_logger(tmp_path, WHOLE)
+    (readings,) = found.problem.readings
+    np.testing.assert_array_equal(readings.values, [60.5, 40.25, 31.0])
+    np.testing.assert_array_equal(found.problem.sensors["T"].at["t"], [0.0, 1.5, 3.0])
+    assert found.notes == (
+        "log.csv: 1 line above the column names in line 2 skipped",
+        "log.csv: line 3 has units (degC) and is skipped",
+        "timestamps: hours since 2024-03-01 08:00:00",
+        "log.csv: column 'T (degC)' has 2 missing cells, in lines 5 and 7; 2 of 5 rows dropped",
+    )
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ('unit = "hours"', [0.0, 1.5, 3.0]),
+        ('unit = "h"\nstart = "2024-03-01 07:30"', [0.5, 2.0, 3.5]),
+        ('unit = "minute"\nstart = 2024-03-01T09:00:00', [-60.0, 30.0, 120.0]),
+        ("start = 2024-03-01", [28800.0, 34200.0, 39600.0]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::bpinn.BpinnWarning")  # outside the domain
+def test_the_clock(time, expected, tmp_path):
+    found = from_logger(tmp_path, WHOLE.replace('unit = "hours"', time))
+    np.testing.assert_array_equal(found.problem.sensors["T"].at["t"], expected)
+
+
+def test_sensors_share_a_clock(tmp_path):
+    """It starts at the earliest timestamp of all files, not of each."""
+    (tmp_path / "late.csv").write_text("date,hour,value,noise\n2024-03-01,10:30,30,0.1\n2024-03-01,NA,29,0.2\n")
+    late = '[[sensors]]\nname = "late"\nquantity = "T"\ndata = "late.csv"\ncolumns = { t = ["date", "hour"] }\nmissing = "drop"\n'
+    found = from_logger(tmp_path, WHOLE.replace("[time]", late + "[time]"))
+    np.testing.assert_array_equal(found.problem.sensors["late"].at["t"], [2.5])
+    np.testing.assert_array_equal(found.problem.sensors["late"].noise, [0.1])
+
+
+def test_windows_of_an_average_may_be_timestamps(tmp_path):
+    log = "from;to;value\n2024-03-01 08:00;2024-03-01 08:30;5\n2024-03-01 09:00;2024-03-01 09:30;NA\n2024-03-01 09:00;;6\n"
+    more = 'average = { t = ["from", "to"] }\nmissing = "drop"\n[time]\nunit = "hours"\nstart = "2024-03-01 08:00"\n'
+    ((_, low, high),) = from_logger(tmp_path, more, log).problem.sensors["T_average"].quantity.over
+    np.testing.assert_array_equal([low, high], [[0.0], [0.5]])
+    with pytest.raises(bp.InputError, match="time: no coordinate column holds dates"):
+        from_logger(tmp_path, 'missing = "drop"\n[time]\nunit = "hours"\n', "t,value\n0,1\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "log", "words"),
+    [
+        ("", LOG, "log.csv: there is no column 't' for the coordinate t; it has Time, Operator, T, noise; if it is "
+         '"Time", write columns = { t = "Time", value = "T (degC)" } in sensors.0'),
+        ("", "t,theta (rad),note\n0,1,a\n", 'no column \'value\' for the readings; it has t, theta, note; if it is "theta (rad)", write columns = { value = "theta (rad)" } in'),
+        ("", "t,a,b\n0,1,2\n", "no column 'value' for the readings; it has t, a, b"),
+        ('columns = { t = "Tyme" }', LOG, "columns.t: log.csv has no column 'Tyme'; did you mean 'Time'?"),
+        (WHOLE.replace('missing = "drop"', ""), LOG, "log.csv: column 'T (degC)' has 2 missing cells, in lines 5 and 7; "
+         'fill them, or write missing = "drop" in sensors.0 to leave these rows out'),
+        ('missing = "drop"', "t,value\n0,\n", "column 'value' has 1 missing cell, in line 2; no reading is left"),
+        ('missing = "skip"', LOG, "sensors.0.missing: 'skip' is not known"),
+        (WHOLE.replace("hours", "fortnights"), LOG, "time.unit: 'fortnights' is not known"),
+        (WHOLE + 'start = "yesterday"', LOG, "time.start: 'yesterday' is not a date or time of day; expected a date"),
+        (WHOLE + 'start = "2024-03-01T08:00Z"', LOG, "'Time' has dates without a time zone, but time starts at 2024-03-01 08:00:00Z, among dates with a time zone"),
+        (WHOLE + "begin = 0", LOG, "time.begin: this key is not known"),
+        (WHOLE, LOG.replace("01.03.", "01/03/"), "line 4, column 'Time': '01/03/2024 08:00' could be 1 March 2024 or 3 January 2024"),
+        ('sheet = "a"', LOG, "log.csv: only Excel workbooks have sheets"),
+        ('encoding = "utf"', LOG, "sensors.0.encoding: 'utf' is not known; did you mean"),
+        ('columns = { value = ["a", "b"] }', LOG, "columns.value: only a coordinate can have several columns"),
+        ('columns = { t = ["t", "value"] }', "t,value\n0,1\n", "line 2, column 't value': '0 1' is not a date"),
+    ],
+)  # fmt: skip
+def test_what_a_logger_left_open_is_said(more, log, words, tmp_path):
+    with pytest.raises(bp.InputError) as caught:
+        from_logger(tmp_path, more, log)
+    assert words in str(caught.value)
+
+
+def test_keys_of_files_need_a_file(tmp_path):
+    (tmp_path / "problem.toml").write_text(COOLING.replace('data = "log.csv"', 'at = { t = 0 }\nmissing = "drop"'))
+    with pytest.raises(bp.InputError, match=r"sensors.0.missing: only valid with data"):
+        read_problem(tmp_path / "problem.toml")

@@ -127,6 +127,8 @@ def check(
     print(f"  {found.problem}")
     for name, formula in found.equations.items():
         print(f"  {name} = {formula}")
+    for note in found.notes:
+        print(f"  {note}")
     print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
     print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
@@ -169,6 +171,7 @@ def _facts(found: ProblemFile) -> dict[str, Any]:
         "microseconds": micro,
         "mebibytes": memory_of(found.method, posterior.model, chains) / 2**20,
         "seconds": seconds,
+        "notes": [*found.notes],
     }
 
 
@@ -206,7 +209,14 @@ def run(
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     started = runs.start(file, out, said, allow_outside=allow_outside)
     if not (quiet or as_json):
-        print(f"{started.problem_file.title}\n  {started.problem_file.problem}\n  in {started.folder}", file=sys.stderr)
+        found = started.problem_file
+        for line in (
+            found.title,
+            f"  {found.problem}",
+            *(f"  {note}" for note in found.notes),
+            f"  in {started.folder}",
+        ):
+            print(line, file=sys.stderr)
     _go(started, cores, within, quiet, as_json, no_report)
 
 

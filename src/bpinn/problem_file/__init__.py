@@ -8,8 +8,10 @@ from typing import Any
 
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
+from bpinn.measurements import Quantity, terms_of
 from bpinn.methods import Method
 from bpinn.problem import Problem
+from bpinn.problem_file.data import DataReader
 from bpinn.problem_file.sensors import SensorReader
 from bpinn.problem_file.settings import read_field, read_inference, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
@@ -34,6 +36,7 @@ class ProblemFile:
     truth: dict[str, Expression] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # data files, relative to the problem file
     origins: dict[str, str] = field(default_factory=dict)  # data file of each group of sensors, by its name
+    notes: tuple[str, ...] = ()  # what was skipped, dropped or converted in data files, as sentences
 
 
 def read_problem(
@@ -121,11 +124,11 @@ class _FileReader:
         for name in self.equations:
             if name in self.fields or name in unknowns or name in self.domain:
                 raise InputError(f"equations.{name}: this name is already taken; rename the equation")
-        reader = SensorReader(
-            self.path.parent, self.allow_outside, self.domain, self.equations, self.is_measurable, self.formula,
-            self.renamed,
-        )  # fmt: skip
-        sensors = reader.read(top.take("sensors", (list,), "tables that start with [[sensors]]", []))
+        data = DataReader(self.path.parent, self.allow_outside, self.domain, self.renamed)
+        reader = SensorReader(data, self.domain, self.equations, self.is_measurable, self.formula, self.needed)
+        given = top.take("sensors", (list,), "tables that start with [[sensors]]", [])
+        data.read_time(Table(top.table("time", {}), "time"), given)
+        sensors = reader.read(given)
         sensors |= reader.read_physics(top.take("physics", (list,), "tables that start with [[physics]]", []), sensors)
         truth = self.read_truth(Table(top.table("truth", {}), "truth"), [*self.fields, *unknowns])
         method, seed, chains = read_inference(Table(top.table("inference", {}), "inference"))
@@ -135,8 +138,9 @@ class _FileReader:
         method.check(problem)
         sources = tuple(dict.fromkeys(reader.origins.values()))
         return ProblemFile(
-            self.path, title, problem, method, seed, chains, self.equations, truth, sources, reader.origins
-        )
+            self.path, title, problem, method, seed, chains, self.equations, truth, sources, reader.origins,
+            tuple(data.notes),
+        )  # fmt: skip
 
     def each(self, content: dict[str, Any], where: str, read: Callable[[Table], Any]) -> dict[str, Any]:
         found = {}
@@ -172,6 +176,11 @@ class _FileReader:
     def is_measurable(self, name: str) -> bool:
         """A field or a derivative."""
         return self.is_name(name) and isinstance(self.names.resolve(name, ""), Partial)
+
+    def needed(self, quantity: Quantity) -> list[str]:
+        """The coordinates that a quantity depends on."""
+        (term, *_) = terms_of(quantity, self.names, "")
+        return [*self.names.coordinates_of(term.equation)]
 
     def formula(self, text: str, where: str) -> Expression:
         try:

@@ -3,34 +3,33 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bpinn.data_files import read_table
 from bpinn.errors import InputError
 from bpinn.expressions import Expression, parse
 from bpinn.measurements import MEASUREMENTS, Average, Difference, Integral, Periodic, Quantity
 from bpinn.physics import Physics
 from bpinn.problem import Sensors
+from bpinn.problem_file.data import Columns, DataReader
 from bpinn.problem_file.settings import read_likelihood, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, made, number, shown
 
 MOST_POINTS = 1_000_000
+OF_FILES, OF_POINTS = ("columns", "missing", "sheet", "encoding"), ("at", "values", "random", "mesh")
 
 
 @dataclass
 class SensorReader:
-    """Reads the sensors of a problem file in ``folder``; ``origins`` has their data files, by name of the sensors."""
+    """Reads the sensors of a problem file; ``origins`` has their data files, by name of the sensors."""
 
-    folder: Path
-    allow_outside: bool
+    data: DataReader
     domain: Mapping[str, tuple[float, float]]
     equations: Mapping[str, Expression]
     is_measurable: Callable[[str], bool]
     formula: Callable[[str, str], Expression]
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    needed: Callable[[Quantity], Sequence[str]]
     origins: dict[str, str] = field(default_factory=dict)
 
     def read_physics(self, given: Sequence[Any], taken: Mapping[str, Any]) -> dict[str, Physics]:
@@ -47,7 +46,7 @@ class SensorReader:
             focus = table.table("focus", None)
             bounds = None
             if focus is not None:
-                bounds = {c: self.read_window(ends, f"{table.at('focus')}.{c}", {}) for c, ends in focus.items()}
+                bounds = {c: self.read_window(ends, f"{table.at('focus')}.{c}", None) for c, ends in focus.items()}
             points = table.take("points", (int,), "a whole number", None)
             formula_name = text if text in self.equations else self.free_name(name, called)
             found[name] = Physics(formula.function(formula_name), points, table.number("tolerance", None), bounds)
@@ -58,6 +57,7 @@ class SensorReader:
         sensors: dict[str, Any] = {}
         for i, inner in enumerate(given):
             table = Table(inner, f"sensors.{i}")
+            text = str(table.content.get("quantity"))
             quantity, called = self.read_quantity(table)
             name = table.text("name", None)
             if name is None:
@@ -68,7 +68,7 @@ class SensorReader:
                 raise InputError(f"{table.at('name')}: the name {name!r} is already taken; use another name")
             if isinstance(table.content.get("data"), str):
                 self.origins[name] = table.content["data"]
-            sensors[name] = self.read_sensors(table, quantity)
+            sensors[name] = self.read_sensors(table, quantity, text)
             table.end()
         return sensors
 
@@ -91,7 +91,7 @@ class SensorReader:
         """What a formula without a name is called: as its sensors, unless an equation has that name."""
         return name if isinstance(name, str) and name not in self.equations else otherwise
 
-    def read_measurement(self, table: Table, quantity: Quantity, columns: Mapping[str, np.ndarray]) -> Quantity:
+    def read_measurement(self, table: Table, quantity: Quantity, columns: Columns | None) -> Quantity:
         """The quantity as measured: at points, or as an average, an integral or a difference of two positions.
 
         Positions are a number, a list with one per reading, or the name of a column of the data.
@@ -125,33 +125,37 @@ class SensorReader:
         if name not in self.domain:
             raise InputError(f"{where}: {name!r} is not a coordinate{did_you_mean(name, [*self.domain])}")
 
-    def read_window(self, ends: Any, where: str, columns: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+    def read_window(self, ends: Any, where: str, columns: Columns | None) -> tuple[Any, Any]:
         if not isinstance(ends, list) or len(ends) != 2:
             raise InputError(f"{where}: expected two ends [low, high], got {shown(ends)}")
         low, high = (self.read_position(end, where, columns) for end in ends)
         return low, high
 
-    def read_position(self, value: Any, where: str, columns: Mapping[str, np.ndarray]) -> Any:
+    def read_position(self, value: Any, where: str, columns: Columns | None) -> Any:
         if isinstance(value, str):
-            if value not in columns:
-                has = _has(columns) if columns else "; there is no data file"
+            if columns is None or value not in columns.positions:
+                has = f"; it has {columns.table.listed}" if columns else "; there is no data file"
                 raise InputError(f"{where}: there is no column {value!r}{has}")
-            return columns[value]
+            return columns.positions[value]
         return np.array([number(v, where) for v in value]) if isinstance(value, list) else number(value, where)
 
-    def read_sensors(self, table: Table, quantity: Quantity) -> Sensors:
-        source = table.text("data", None, "the name of a file")
+    def read_sensors(self, table: Table, quantity: Quantity, text: str) -> Sensors:
+        source = table.content.get("data")
+        for key in OF_FILES if source is None else OF_POINTS:
+            if key in table.content:
+                raise InputError(
+                    f"{table.at(key)}: only valid with data, the name of a file; remove it"
+                    if source is None
+                    else f"{table.at(key)}: cannot be combined with data, which has the readings; remove one of them"
+                )
+        table.known |= {"data", *OF_FILES}
         if source is not None:
-            for key in ("at", "values", "random", "mesh"):
-                if key in table.content:
-                    raise InputError(
-                        f"{table.at(key)}: cannot be combined with data, which has the readings; remove one of them"
-                    )
-            columns = read_table(self.inside(source, table.at("data")), source)
+            columns = self.data.columns(table, text, self.needed(quantity))
             quantity = self.read_measurement(table, quantity, columns)
-            at, values, noise = self.from_columns(table, source, columns, quantity)
+            at: dict[str, np.ndarray] = {c: columns.by_role[c] for c in self.domain if c in columns.by_role}
+            values, noise = columns.by_role["value"], columns.by_role.get("noise")
         else:
-            quantity = self.read_measurement(table, quantity, {})
+            quantity = self.read_measurement(table, quantity, None)
             at = self.read_points(table)
             values, noise = self.read_values(table, at), None
         stated = table.take(
@@ -179,48 +183,6 @@ class SensorReader:
             column = ", or a column 'noise' in the data" if source else ""
             raise InputError(f"{table.at('noise')}: is missing; give the standard deviation of a reading{column}")
         return Sensors(quantity, at, values, noise, likelihood)
-
-    def from_columns(
-        self, table: Table, source: str, columns: Mapping[str, np.ndarray], quantity: Quantity
-    ) -> tuple[dict[str, np.ndarray], np.ndarray, Any]:
-        renamed = Table(table.table("columns", {}), table.at("columns"))
-        wanted = [*self.domain, "value", "noise"]
-        names = {key: renamed.text(key, key, "the name of a column") for key in wanted}
-        renamed.end()
-        for key in wanted:
-            if names[key] != key and names[key] not in columns:
-                raise InputError(f"{table.at('columns')}.{key}: {source} has no column {names[key]!r}{_has(columns)}")
-        if names["value"] not in columns:
-            raise InputError(f"{source}: there is no column {names['value']!r} for the readings{_has(columns)}")
-        itself = self.set_by(quantity)
-        at = {c: columns[names[c]] for c in self.domain if names[c] in columns and c not in itself}
-        noise = columns.get(names["noise"])
-        return at, columns[names["value"]], noise
-
-    @staticmethod
-    def set_by(quantity: Quantity) -> set[str]:
-        """The coordinates whose positions a measurement fixes."""
-        if isinstance(quantity, Periodic):
-            return {quantity.along}
-        if isinstance(quantity, Difference):
-            return {c for c, _ in quantity.at}
-        return {c for c, *_ in quantity.over} if isinstance(quantity, Integral) else set()
-
-    def inside(self, source: str, where: str) -> Path:
-        """The path of a data file, which must lie in the folder of the problem file once links are resolved."""
-        folder = self.folder.resolve()
-        source = self.renamed.get(source, source)
-        try:
-            path = (folder / source).resolve()
-            outside = not path.is_relative_to(folder)
-        except (OSError, ValueError, RuntimeError):
-            raise InputError(f"{where}: {shown(source)} is not a valid file name") from None
-        if (outside or Path(source).is_absolute()) and not self.allow_outside:
-            raise InputError(
-                f"{where}: {shown(source)} is outside the folder of the problem file; move it there, or use "
-                "--allow-outside"
-            )
-        return path
 
     def read_points(self, table: Table) -> dict[str, np.ndarray]:
         random = table.take("random", (int,), "a number of random points in the domain", None)
@@ -274,7 +236,3 @@ class SensorReader:
             count = len(next(iter(at.values()), np.zeros(1)))
             return np.broadcast_to(np.asarray(formula.evaluate(at), float), (count,)).copy()
         return finite(value, where)
-
-
-def _has(columns: Mapping[str, Any]) -> str:
-    return f"; it has {', '.join(columns)}"

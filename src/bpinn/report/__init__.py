@@ -5,7 +5,7 @@ import csv
 import datetime
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def write(
     formulas: Mapping[str, Expression] | None = None,
     truth: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
     load_from: str | None = None,
 ) -> Path:
     """Write a result's report into a folder: report.html, figures/ (PNG and SVG) and tables/ (CSV).
@@ -58,6 +59,7 @@ def write(
         formulas: the equations as formulas, by name; by default the page shows the source of their functions.
         truth: known truths by name, functions of the coordinates or numbers, for comparison.
         sources: the file that the readings come from, by name of the sensors.
+        notes: sentences about the data, such as what was left out, to show below them.
         load_from: the path that the page's Python example loads.
 
     Returns:
@@ -97,6 +99,7 @@ def write(
         title,
         formulas or {},
         sources or {},
+        notes,
         shown,
         truth,
         tables,
@@ -216,6 +219,7 @@ def _page(
     title: str,
     formulas: Mapping[str, Expression],
     sources: Mapping[str, str],
+    notes: Sequence[str],
     shown: dict[str, list[dict[str, str]]],
     truth: Mapping[str, Any],
     tables: list[tuple[str, str]],
@@ -243,6 +247,7 @@ def _page(
         priors=[(formatting.name(u), formatting.prior(p))
                 for u, p in problem.scalars.items()],
         sensors=formatting.sensors(problem, sources),
+        notes=notes,
         solutions=[(mode, _unknowns(mode.result, truth)) for mode in modes],
         portraits=[(p.name, shown.get(p.name, []), p.errors) for p in found],
         pictures=shown,

@@ -132,7 +132,7 @@ class FileRun:
         file = self.problem_file
         return report.write(
             result, self.folder, title=file.title, formulas=file.equations, truth=self.truth,
-            sources=file.origins, load_from=str(self.folder),
+            sources=file.origins, notes=file.notes, load_from=str(self.folder),
         )  # fmt: skip
 
     def _check_versions(self, warn: Callable[[str], None]) -> None:
