@@ -21,8 +21,10 @@ import typer
 
 import bpinn as bp
 from bpinn import preview
+from bpinn.draft import write_draft
 from bpinn.engine import Progress, available_cores
 from bpinn.errors import InputError
+from bpinn.expressions import PLACEHOLDER
 from bpinn.inference import check_within, memory_of
 from bpinn.native import compilation_cache
 from bpinn.problem import extent
@@ -101,13 +103,30 @@ def _keep_compiled() -> None:
 
 @app.command()
 def new(
-    name: Annotated[Path, typer.Argument(help="The folder to create.")],
-    template: Annotated[str, typer.Option(help=f"One of {', '.join(TEMPLATES)}.")] = "inverse-1d",
+    name: Annotated[Path | None, typer.Argument(help="The folder to create.")] = None,
+    template: Annotated[str | None, typer.Option(help=f"One of {', '.join(TEMPLATES)}; inverse-1d by default.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", metavar="FILE", help="Your readings, for a draft.")] = None,
+    dates: Annotated[
+        str | None, typer.Option(help="day-first or month-first, if the dates of --from are unclear.")
+    ] = None,
 ) -> None:
-    """Create a folder with an example problem file and its data."""
-    for path in write_template(template, name):
+    """Create a folder with an example problem file and its data, or with a draft for your own readings."""
+    if source is None:
+        if name is None:
+            raise InputError("new: give the folder to create, such as `bpinn new demo`")
+        for path in write_template(template or "inverse-1d", name):
+            print(path)
+        print(f"Next: bpinn run {name / 'problem.toml'}")
+        return
+    if template is not None:
+        raise InputError("new: --template and --from cannot be combined; remove one of them")
+    folder = Path(source.stem) if name is None else name
+    paths, said = write_draft(source, folder, dates)
+    for path in paths:
         print(path)
-    print(f"Next: bpinn run {name / 'problem.toml'}")
+    for line in said:
+        print(f"  {line}")
+    print(f"Next: write the equation where {paths[0]} says {PLACEHOLDER}, then: bpinn check {paths[0]}")
 
 
 @app.command()

@@ -24,6 +24,7 @@ from bpinn.notation import Node
 
 LONGEST, DEEPEST, MOST_NODES, LARGEST_EXPONENT, LARGEST_NUMBER = 1000, 40, 400, 20, 1e30
 
+PLACEHOLDER = "FILL IN"  # where a draft of a problem file has no formula yet
 FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {  # name: number of arguments, function
     "sin": (1, jnp.sin), "cos": (1, jnp.cos), "tan": (1, jnp.tan),
     "asin": (1, jnp.arcsin), "acos": (1, jnp.arccos), "atan": (1, jnp.arctan),

@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
         seconds, part = divmod(value // datetime.timedelta(microseconds=1), 10**6)
         return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{part:06d}"
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+        return value.isoformat().removesuffix("T00:00:00")  # a date, which may have its time in another column
     if isinstance(value, int | float) and not isinstance(value, bool):
         return NumberCell(repr(value))
     return str(value).strip()

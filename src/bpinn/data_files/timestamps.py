@@ -108,6 +108,16 @@ def is_timestamp(cell: str) -> bool:
     return found is not None and ("month" not in found.groupdict() or _month(found["month"]) is not None)
 
 
+def has_time_of_day(cell: str) -> bool:
+    """Whether a timestamp is more than a date."""
+    return ":" in cell
+
+
+def has_date(cell: str) -> bool:
+    """Whether a timestamp is more than a time of day."""
+    return not CLOCK.fullmatch(cell.strip())
+
+
 def read_moments(cells: Sequence[str], order: str | None = None) -> Moments:
     """The moments in the cells of a column; `WrongCell` if one is none, or if day and month cannot be told apart.
 

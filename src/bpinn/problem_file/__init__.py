@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bpinn.errors import InputError
-from bpinn.expressions import Expression, parse
+from bpinn.expressions import PLACEHOLDER, Expression, parse
 from bpinn.measurements import Quantity, terms_of
 from bpinn.methods import Method
 from bpinn.problem import Problem
@@ -183,6 +183,11 @@ class _FileReader:
         return [*self.names.coordinates_of(term.equation)]
 
     def formula(self, text: str, where: str) -> Expression:
+        if text.strip() == PLACEHOLDER:
+            raise InputError(
+                f"{where}: the equation is not filled in yet; write what is zero as a formula "
+                f"({self.names.known()}), or remove it and its [[physics]] for a curve without an equation"
+            )
         try:
             return parse(text, self.is_name, where)
         except InputError as error:

@@ -1,0 +1,197 @@
+"""Own readings: the draft of a problem file, and the way that docs/own_data.md shows, from a file to a report."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import bpinn as bp
+from bpinn.cli import main
+from bpinn.draft import look, write_draft
+from bpinn.problem_file import read_problem
+from bpinn.scatter import scatter
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "own_data.md").read_text(encoding="utf-8")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    said: str
+
+
+@pytest.fixture
+def program(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bpinn", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(ended.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+def test_a_person_who_has_only_the_page_gets_a_right_report(program, tmp_path):
+    """Its commands and its equation, as written, with fewer draws."""
+    shutil.copy(ROOT / "examples" / "cooling.csv", tmp_path)
+    assert (
+        (ROOT / "examples" / "cooling.csv")
+        .read_text(encoding="utf-8")
+        .startswith(re.search(r"```\n(# Logger.*?)\.\.\.", PAGE, flags=re.DOTALL)[1])
+    )
+    commands = re.findall(r"^bpinn .*$", PAGE, flags=re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["new", "check", "run"]
+    new, check, run = (command.split()[1:] for command in commands)
+    made = program(*new)
+    assert made.code == 0
+    assert "Temp has 38 readings in 'Temp', without 2 rows in which a cell is missing" in made.out
+    assert "not used: Sample, Operator, Remark" in made.out
+    unfinished = program(*check)
+    assert unfinished.code == 2
+    assert "equations.law: the equation is not filled in yet" in unfinished.said
+    problem = tmp_path / "cup" / "problem.toml"
+    (equation,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    text = problem.read_text(encoding="utf-8")
+    problem.write_text(
+        re.sub(r"\[unknowns\].*?(?=\[\[physics)", lambda _: equation, text, flags=re.DOTALL), encoding="utf-8"
+    )
+    checked = program(*check)
+    assert checked.code == 0, checked.said
+    assert "cooling.csv: line 3 has units (°C) and is skipped" in checked.out
+    assert "timestamps: hours since 2024-03-14 08:00:00" in checked.out
+    assert "2 missing cells, in lines 11 and 12; 2 of 40 rows dropped" in checked.out
+    few = [f"inference.{key}" for key in ("num_warmup=150", "num_draws=150", "num_leapfrog=8", "chains=2")]
+    ran = program(*run, "--json", *(part for change in few for part in ("--set", change)))
+    assert ran.code in (0, 3), ran.said
+    found = json.loads(ran.out)["unknowns"]
+    for name, truth in {"k": 0.85, "room": 21.0, "noise_Temp": 0.4}.items():
+        assert abs(found[name]["mean"] - truth) < 4 * found[name]["sd"], name
+    assert found["k"]["sd"] < 0.03
+    report = (tmp_path / "cup" / "run" / "report.html").read_text(encoding="utf-8")
+    assert "2 of 40 rows dropped" in report
+    assert "hours since 2024-03-14 08:00:00" in report
+
+
+# --- drafts ---
+
+
+def drafted(tmp_path, text, name="readings.csv", encoding="utf-8", **options):
+    (tmp_path / name).write_text(text, encoding=encoding)
+    paths, said = write_draft(tmp_path / name, tmp_path / "draft", **options)
+    return paths[0].read_text(encoding="utf-8"), said
+
+
+def filled(tmp_path, **laws):
+    path = tmp_path / "draft" / "problem.toml"
+    text = path.read_text(encoding="utf-8")
+    for law, formula in laws.items():
+        text = text.replace(f'{law} = "FILL IN"', f'{law} = "{formula}"')
+    path.write_text(text, encoding="utf-8")
+    return read_problem(path).problem
+
+
+def table(**columns):
+    return "\n".join([",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))])
+
+
+X = np.linspace(0, 1, 12).round(4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "coordinates", "fields", "noise"),
+    [
+        ({"x": X, "u": X**2}, {"x": ["x"]}, {"u": "u"}, None),
+        ({"no": range(12), "Position [m]": X, "value": X**2, "sigma": 0 * X + 0.1}, {"x": ["Position [m]"]}, {"u": "value"}, "sigma"),
+        ({"load (N)": X, "strain": X**2, "set": 0 * X}, {"load": ["load (N)"]}, {"strain": "strain"}, None),
+        ({"b": X[::-1] ** 2 - X, "load": X}, {"load": ["load"]}, {"b": "b"}, None),  # the column that is sorted
+        ({"depth": X, "time": X, "T": X**2, "p": X**3}, {"z": ["depth"], "t": ["time"]}, {"T": "T", "p": "p"}, None),
+        ({"x": X, "θ [rad]": X**2}, {"x": ["x"]}, {"theta": "θ [rad]"}, None),
+        ({"x": X, "u": X**2, "u_x": 2 * X}, {"x": ["x"]}, {"u": "u", "u2": "u_x"}, None),  # u_x would be a derivative
+        ({"": range(12), "date": ["2024-03-01"] * 12, "hour": [f"{h}:00" for h in range(12)], "1st": X, "who": ["A"] * 12},
+         {"t": ["date", "hour"]}, {"u": "1st"}, None),
+    ],
+)  # fmt: skip
+def test_what_is_seen(columns, coordinates, fields, noise, tmp_path):
+    (tmp_path / "readings.csv").write_text(table(**columns))
+    seen = look(tmp_path / "readings.csv")
+    assert (seen.coordinates, seen.values, seen.noise) == (coordinates, fields, noise)
+    write_draft(tmp_path / "readings.csv", tmp_path / "draft")
+    laws = {"law" if len(fields) == 1 else f"law_{f}": f"{f}_{next(iter(coordinates))}" for f in fields}
+    problem = filled(tmp_path, **laws)
+    assert set(problem.domain) == set(coordinates)
+    assert {len(r.values) for r in problem.readings if r.name in fields} == {12}
+
+
+def test_a_draft_reads_what_it_was_made_from(tmp_path):
+    """Other encodings, dates that need an order, missing cells."""
+    text = "Datum;Größe (µm)\n" + "".join(f"{d:02d}/02/2024;{d},5\n" for d in range(1, 11)) + "11/02/2024;\n"
+    with pytest.raises(bp.InputError, match="could be 1 February 2024 or 2 January 2024; pass --dates day-first or"):
+        drafted(tmp_path, text, encoding="cp1252")
+    draft, said = drafted(tmp_path, text, encoding="cp1252", order="day-first")
+    assert 'encoding = "cp1252"' in draft
+    assert "t = [0, 10]" in draft
+    assert "Grosse has 10 readings in 'Größe', without 1 row in which a cell is missing" in said[1]
+    problem = filled(tmp_path, law="Grosse_t")
+    np.testing.assert_array_equal(problem.sensors["Grosse"].at["t"], np.arange(10.0))
+    np.testing.assert_array_equal(problem.readings[0].values, np.arange(1.5, 11))
+
+
+def test_a_draft_without_an_equation_is_a_curve(tmp_path):
+    draft, _ = drafted(tmp_path, table(x=X, u=X**2))
+    with pytest.raises(
+        bp.InputError, match=r"equations.law: the equation is not filled in yet; .*derivatives such as u_x"
+    ):
+        filled(tmp_path)
+    path = tmp_path / "draft" / "problem.toml"
+    path.write_text(draft.replace('law = "FILL IN"', "").replace('[[physics]]\nequation = "law"', ""))
+    assert list(read_problem(path).problem.sensors) == ["u"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "a,b\nx,y\nz,w\n",
+            "expected a column of positions or times and a column of readings, with numbers; it has a, b",
+        ),
+        ("x,u\n0,1\n1,1\n", "expected a column of positions"),  # readings that never change
+        ("x,u\n0,1\n1,a\n2,3\n", "line 3, column 'u': 'a' is not a number"),
+        ("", "the file is empty"),
+    ],
+)
+def test_files_without_readings_make_no_draft(text, words, tmp_path):
+    with pytest.raises(bp.InputError, match=re.escape(words)):
+        drafted(tmp_path, text)
+    assert not (tmp_path / "draft").exists()
+
+
+def test_calls_that_are_not_complete(program, tmp_path):
+    (tmp_path / "data.csv").write_text(table(x=X, u=X**2))
+    assert "give the folder to create" in program("new").said
+    assert "cannot be combined" in program("new", "a", "--from", "data.csv", "--template", "curve").said
+    assert "there is no such file" in program("new", "a", "--from", "none.csv").said
+    assert "known orders are day-first" in program("new", "a", "--from", "data.csv", "--dates", "us").said
+    assert "data/problem.toml" in program("new", "--from", "data.csv").out  # called after the file
+    assert "already exists" in program("new", "--from", "data.csv").said
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_scatter_is_that_of_a_plane_with_noise(dimension):
+    """On a plane there is no bias, and the median of 900 residuals has a standard error of some 5%."""
+    rng = np.random.default_rng(dimension)
+    at = rng.uniform(-1, 1, (dimension, 900))
+    values = 5 + np.arange(1, dimension + 1) @ at + 0.2 * rng.standard_normal(900)
+    assert scatter(at, values) == pytest.approx(0.2, rel=0.15)
+    assert scatter(at, values + 50.0 * (np.arange(900) < 9)) < 1.2 * scatter(at, values)  # outliers
+    assert scatter(1000 * at, values) == pytest.approx(scatter(at, values))
+    assert scatter(at, np.arange(1, dimension + 1) @ at) < 1e-12
+    assert scatter(at[:, :3], values[:3]) == 0.0
