@@ -152,7 +152,7 @@ def _texts(count):
         ("tanhh(u)", "'tanhh' is not a function; did you mean 'tanh'?"),
         ("u(2)", "'u' is a name, not a function; write * to multiply"),
         ("2*tanh", "column 3: tanh is a function; write tanh(...)"),
-        ("k*ux", "column 3: the name 'ux' is not declared; did you mean 'u_x'?"),
+        ("k*ux", "column 3: the name 'ux' is not declared; derivatives are written u_x: k*u_x"),
         ("zz", "the name 'zz' is not declared; known names are u, u_x"),
         ("u.real", "a name cannot contain a dot"),
         ("u[0]", "brackets [ ] are not supported"),
@@ -282,3 +282,58 @@ def test_whole_powers_have_derivatives_at_zero():
 )  # fmt: skip
 def test_formulas_in_mathml(text, expected):
     assert parse(text, ["u", "u_xx", "k"]).mathml == expected
+
+
+# --- habits of other notations ---
+
+ELSEWHERE = ["u", "u_x", "u_xx", "u_t", "u_tt", "u_xt", "v", "v_t", "theta", "theta_t", "theta_tt", "k", "x", "t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [
+        ("u_t - k*u = 0", "u_t - k*u"),
+        ("u_t = k*u", "u_t - k*u"),
+        ("u_t == k*u - 1", "u_t - (k*u - 1)"),
+        ("u_t = -k*(u - 1)", "u_t + k*(u - 1)"),
+        ("theta'' + k*sin(theta)", "theta_tt + k*sin(theta)"),
+        ("theta_dot + u", "theta_t + u"),
+        ("du/dt - k*u", "u_t - k*u"),
+        ("d2u/dx2 - k*dv/dt", "u_xx - k*v_t"),
+        ("d^2u/dx^2 + u", "u_xx + u"),
+        ("d2u/dxdt + d2u/(dx dt)", "u_xt + u_xt"),
+        ("∂²u/∂x² − k·u", "u_xx - k*u"),
+        ("θ_t + |u|", "theta_t + abs(u)"),
+        ("sin x + cos(t)", "sin(x) + cos(t)"),
+        ("u^2", "u**2"),
+        ("2u + 1.5 k (u + 1)(u - 1)", "2*u + 1.5*k*(u + 1)*(u - 1)"),
+        ("k u", "k*u"),
+        ("k(u + 1)", "k*(u + 1)"),
+        ("ut + uxx", "u_t + u_xx"),
+        ("ln(u)", "log(u)"),
+        ("d2theta/dt2 = -k sin theta", "theta_tt + k*sin(theta)"),
+    ],
+)
+def test_formulas_of_other_notations_are_refused_with_the_one_that_was_meant(text, suggested):
+    with pytest.raises(bp.InputError) as caught:
+        parse(text, ELSEWHERE, "equations.f")
+    assert str(caught.value).splitlines()[0].endswith(f": {suggested}")
+    parse(suggested, ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("u_t + thet_t", "'thet_t' is not declared; did you mean 'theta_t'?"),
+        ("u_t + exp(-u", "a parenthesis has no partner"),
+        ("u_t + 1,5*u", "decimals have a point"),
+        ("e**u", "powers of e are written exp(...)"),
+        ("u(0)", "'u' is a name, not a function"),
+        ("u_xy", "'u_xy' is not declared; known names are"),
+        ("q = q", "not a valid formula\n"),
+    ],
+)
+def test_what_was_meant_is_only_said_if_it_is_a_formula(text, words):
+    with pytest.raises(bp.InputError) as caught:
+        parse(text, ELSEWHERE, "equations.f")
+    assert words in str(caught.value)

@@ -20,6 +20,7 @@ import numpy as np
 
 from bpinn import notation
 from bpinn.errors import InputError
+from bpinn.habits import rewritten
 from bpinn.notation import Node
 
 LONGEST, DEEPEST, MOST_NODES, LARGEST_EXPONENT, LARGEST_NUMBER = 1000, 40, 400, 20, 1e30
@@ -42,7 +43,7 @@ MISTAKES = {
     ast.Compare: "comparisons are not supported; use min, max or sign", ast.BoolOp: "and, or are not supported",
     ast.IfExp: "if is not supported; use min, max or sign", ast.Attribute: "a name cannot contain a dot",
     ast.Subscript: "brackets [ ] are not supported; use parentheses",
-    ast.Tuple: "a comma is allowed only between function arguments",
+    ast.Tuple: "a comma is allowed only between function arguments; decimals have a point",
 }  # fmt: skip
 
 
@@ -111,10 +112,17 @@ class Expression:
         return notation.mathml(self.tree)
 
 
-def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = "expression") -> Expression:
+def parse(
+    text: str,
+    names: Iterable[str] | Callable[[str], bool],
+    where: str = "expression",
+    near: Sequence[str] = (),
+    known: str | None = None,
+) -> Expression:
     """Parse a formula that may use ``names``: a list, or a function that returns whether a name is allowed.
 
-    Raises `InputError` with ``where``, the column, what is wrong and how to fix it.
+    Raises `InputError` with ``where``, the column, what is wrong and how to fix it. It suggests a name of ``near`` for
+    one that is not allowed, or says what is ``known``.
     """
     if not isinstance(text, str):
         raise InputError(f"{where}: expected a formula as text, got {text!r}")
@@ -122,14 +130,28 @@ def parse(text: str, names: Iterable[str] | Callable[[str], bool], where: str = 
         raise InputError(f"{where}: the formula has {len(text)} characters; at most {LONGEST} are allowed")
     if not text.strip():
         raise InputError(f"{where}: the formula is empty")
-    return Expression(text, _Parser(text, names, where).read())
+    listed = [] if callable(names) else list(names)
+    is_name = names if callable(names) else listed.__contains__
+    near = [*listed, *near]
+    known = ", ".join(listed) or "none" if known is None else known
+    try:
+        return Expression(text, _Parser(text, is_name, where, near, known).read())
+    except InputError as error:
+        better, why = rewritten(text, is_name, FUNCTIONS)
+        if not why:
+            raise
+        try:
+            _Parser(better, is_name, where, near, known).read()
+        except InputError:
+            raise error from None
+        first, line, marked = str(error).partition("\n")
+        raise InputError(f"{first.partition(';')[0]}; {why}: {better}{line}{marked}") from None
 
 
 class _Parser:
-    def __init__(self, text: str, names: Iterable[str] | Callable[[str], bool], where: str):
+    def __init__(self, text: str, is_name: Callable[[str], bool], where: str, near: Sequence[str], known: str):
         self.text, self.where, self.nodes = text, where, 0
-        self.known = [] if callable(names) else list(names)
-        self.is_name = names if callable(names) else self.known.__contains__
+        self.is_name, self.near, self.known = is_name, near, known
 
     def fail(self, node: Any, problem: str, offset: int | None = None) -> InputError:
         offset = getattr(node, "col_offset", 0) if offset is None else offset  # in bytes
@@ -152,7 +174,10 @@ class _Parser:
                 tree = ast.parse(self.line, mode="eval").body
         except SyntaxError as error:
             column = error.offset - 1 if error.offset else len(self.line)  # no offset if the formula ends too early
-            hint = "; write ** for a power" if "^" in self.line else ""
+            open_one = "never closed" in str(error.msg) or "unmatched" in str(error.msg)
+            hint = (
+                "; a parenthesis has no partner" if open_one else "; write ** for a power" if "^" in self.line else ""
+            )
             raise self._error(min(column, len(self.line)), f"not a valid formula{hint}") from None
         except (ValueError, RecursionError, MemoryError):
             raise InputError(f"{self.where}: the formula is nested too deeply or has invalid characters") from None
@@ -209,8 +234,15 @@ class _Parser:
             return Node("constant", node.id)
         if node.id in FUNCTIONS:
             raise self.fail(node, f"{node.id} is a function; write {node.id}(...)")
-        close = difflib.get_close_matches(node.id, [*self.known, *FUNCTIONS, *CONSTANTS], 1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; known names are {', '.join(self.known) or 'none'}"
+        stem, _, along = node.id.rpartition("_")
+        close: Sequence[str] = ()
+        if not stem:
+            close = difflib.get_close_matches(node.id, [*self.near, *FUNCTIONS, *CONSTANTS], 1)
+        elif not self.is_name(stem):  # a derivative of a misspelt field, or a misspelt name
+            derivatives = [f"{name}_{along}" for name in self.near if self.is_name(f"{name}_{along}")]
+            close = difflib.get_close_matches(node.id, [*self.near, *derivatives], 1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known names are {self.known}"
+        hint = "; powers of e are written exp(...)" if node.id == "e" else hint
         raise self.fail(node, f"the name {node.id[:40]!r} is not declared{hint}")
 
     def call(self, node: ast.Call, depth: int) -> Node:

@@ -120,6 +120,7 @@ class _FileReader:
         inputs = {name: f.inputs or tuple(self.domain) for name, f in self.fields.items()}
         self.names = Names(self.domain, inputs, tuple(unknowns))
         equations = Table(top.table("equations", {}), "equations")
+        self.equations: dict[str, Expression] = {}
         self.equations = {name: self.formula(equations.text(name), equations.at(name)) for name in [*equations.content]}
         for name in self.equations:
             if name in self.fields or name in unknowns or name in self.domain:
@@ -188,14 +189,9 @@ class _FileReader:
                 f"{where}: the equation is not filled in yet; write what is zero as a formula "
                 f"({self.names.known()}), or remove it and its [[physics]] for a curve without an equation"
             )
-        try:
-            return parse(text, self.is_name, where)
-        except InputError as error:
-            if "is not declared" not in str(error):
-                raise
-            first, _, rest = str(error).partition("\n")
-            first = first.split("; known names are")[0]
-            raise InputError(f"{first}; known names are {self.names.known()}" + (f"\n{rest}" if rest else "")) from None
+        near = [*self.fields, *self.names.unknowns, *self.domain, *self.equations]
+        known = f"{self.names.known()}; a number that is unknown needs a prior in [unknowns]"
+        return parse(text, self.is_name, where, near, known)
 
     def read_truth(self, table: Table, known: list[str]) -> dict[str, Expression]:
         truth = {}
