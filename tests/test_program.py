@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import typer
 
 import bpinn as bp
-from bpinn.cli import main
+from bpinn.cli import app, main
 from bpinn.problem_file import read_problem
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import only_one
@@ -331,3 +333,71 @@ def test_ctrl_c_and_resume(demo, tmp_path):
     assert child.returncode == 130, said
     assert f"resume with: bpinn resume {folder}" in said
     assert "stopped early" in out
+
+
+def test_folders_of_problems_and_of_runs(ended, demo, program):
+    """A folder is as good as its problem file; one of a run is told from it."""
+    run, _ = ended
+    assert "2702 parameters" in program("check", demo).stdout
+    for command in ("run", "check", "prior"):
+        done = program(command, run.folder)
+        assert done.returncode == 2
+        assert f"the folder of a run, not of a problem; `bpinn resume {run.folder}` continues it" in done.stderr
+    done = program("resume", demo)
+    assert done.returncode == 2
+    assert "not a run folder" in done.stderr
+    assert f"its runs are {run.folder}" in done.stderr
+    assert "`bpinn new NAME --from" in program("run", demo / "source.csv").stderr
+
+
+def test_folders_without_a_problem_or_with_several(program, tmp_path):
+    (tmp_path / "two").mkdir()
+    assert "two: a folder, and it has no .toml file" in program("run", "two").stderr
+    for name in ("a.toml", "b.toml"):
+        (tmp_path / "two" / name).write_text("")
+    assert "it has a.toml, b.toml; name one of them" in program("run", "two").stderr
+
+
+def test_warnings_are_sentences(demo, program, monkeypatch):
+    """Without the place in the code; restored afterwards, as they are in a process of their own."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(
+            "bpinn.cli.facts_of", lambda found: warnings.warn("far away", bp.BpinnWarning, stacklevel=1)
+        )
+        monkeypatch.setattr("bpinn.cli.json.dumps", lambda facts: "{}")
+        done = program("check", demo, "--json")
+    assert done.stderr == "bpinn: far away\n"
+
+
+def test_a_run_that_is_stopped_before_its_first_draw_says_what_is_kept(demo, program, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt(
+            "stopped during warm-up, before the first draw; a run in a folder (out=) can be resumed"
+        )
+
+    monkeypatch.setattr(runs.FileRun, "go", stopped)
+    done = program("run", demo, "--out", "early")
+    assert done.returncode == 130
+    assert (
+        "bpinn: stopped during warm-up, before the first draw; what the chains have done so far is kept; "
+        "resume with: bpinn resume early\n" in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "begun", "offered"),
+    [
+        ("new", "template", "in", ["inverse-1d"]),
+        ("run", "method", "last", ["last-layer"]),
+        ("calibrate", "method", "n", ["nuts"]),
+        ("reproduce", "names", "inverse-1", ["inverse-1d"]),
+        ("reproduce", "preset", "", ["quick", "paper"]),
+    ],
+)
+def test_shells_complete_templates_methods_and_experiments(command, option, begun, offered):
+    called = typer.main.get_command(app).commands[command]
+    (parameter,) = [one for one in called.params if one.name == option]
+    context = called.context_class(called)
+    assert [item.value for item in parameter.shell_complete(context, begun)] == offered

@@ -8,9 +8,8 @@ import contextlib
 import io
 import json
 import sys
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,18 +21,19 @@ import typer
 import bpinn as bp
 from bpinn import preview
 from bpinn.draft import write_draft
-from bpinn.engine import Progress, available_cores
-from bpinn.errors import InputError
+from bpinn.engine import Progress
+from bpinn.errors import BpinnWarning, InputError
 from bpinn.expressions import PLACEHOLDER
-from bpinn.inference import check_within, memory_of
+from bpinn.inference import check_within
 from bpinn.native import compilation_cache
 from bpinn.problem import extent
-from bpinn.problem_file import METHOD_NAMES, ProblemFile, read_problem
+from bpinn.problem_file import METHOD_NAMES, read_problem
 from bpinn.progress import Display
 from bpinn.result import Result
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import write_file
 from bpinn.run_folder.manifest import versions
+from bpinn.run_time import facts_of
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, DISTRUST, STOPPED = 2, 3, 130
@@ -47,8 +47,25 @@ app = typer.Typer(
 )
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+File = Annotated[Path, typer.Argument(help="The problem file, or its folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Allow the file to use data outside its folder.")]
+
+
+def _completed(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell offers for the beginning of a name."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _experiments(incomplete: str) -> list[str]:
+    from bpinn.paper import reproduction  # imported here because matplotlib takes a second to import
+
+    return _completed(reproduction.EXPERIMENTS)(incomplete)
+
+
+MethodName = Annotated[
+    str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.", autocompletion=_completed(METHOD_NAMES))
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the report.")]
 Within = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Stop after so many seconds, with the best answer so far.")
@@ -58,6 +75,7 @@ Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by 
 
 def main() -> None:
     """Run the command line; invalid input gives one sentence, never a traceback."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except InputError as error:
@@ -72,6 +90,12 @@ def main() -> None:
     except KeyboardInterrupt as stopped:
         print(f"bpinn: {str(stopped) or 'stopped'}", file=sys.stderr)
         sys.exit(STOPPED)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning is a sentence for the person at the terminal, without the place in the code that raised it."""
+    of_others = "" if issubclass(category, BpinnWarning) else f"{category.__name__}: "
+    print(f"bpinn: {of_others}{message}", file=sys.stderr)
 
 
 def _version(asked: bool) -> None:
@@ -104,7 +128,12 @@ def _keep_compiled() -> None:
 @app.command()
 def new(
     name: Annotated[Path | None, typer.Argument(help="The folder to create.")] = None,
-    template: Annotated[str | None, typer.Option(help=f"One of {', '.join(TEMPLATES)}; inverse-1d by default.")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(TEMPLATES)}; inverse-1d by default.", autocompletion=_completed(TEMPLATES)
+        ),
+    ] = None,
     source: Annotated[Path | None, typer.Option("--from", metavar="FILE", help="Your readings, for a draft.")] = None,
     dates: Annotated[
         str | None, typer.Option(help="day-first or month-first, if the dates of --from are unclear.")
@@ -131,14 +160,14 @@ def new(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    file: File,
     changes: Changes = None,
     allow_outside: Outside = False,
     as_json: Json = False,
 ) -> None:
     """Check a problem file and show what would run: sensors, unknowns, parameters, and the approximate run time."""
     found = read_problem(file, changes or (), allow_outside=allow_outside)
-    facts = _facts(found)
+    facts = facts_of(found)
     if as_json:
         print(json.dumps(facts))
         return
@@ -156,7 +185,7 @@ def check(
 
 @app.command()
 def prior(
-    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    file: File,
     out: Annotated[Path | None, typer.Option(help="A figure to write, prior.png: readings over prior draws.")] = None,
     changes: Changes = None,
     allow_outside: Outside = False,
@@ -171,49 +200,11 @@ def prior(
         raise typer.Exit(DISTRUST)
 
 
-def _facts(found: ProblemFile) -> dict[str, Any]:
-    posterior = bp.Posterior(found.problem, native=True)
-    chains = found.chains or found.method.chains
-    micro = _gradient_microseconds(posterior)
-    seconds = None
-    if isinstance(found.method, bp.HMC):
-        steps = found.method.first_length * ((found.method.num_warmup or 350) + (found.method.num_draws or 400))
-        seconds = 1e-6 * micro * steps * chains / min(chains, available_cores())
-    return {
-        "title": found.title,
-        "parameters": posterior.dim,
-        "readings": sum(len(r.values) for r in found.problem.readings if not r.is_exact),
-        "points": sum(len(r.values) for r in found.problem.readings if r.is_exact),
-        "unknowns": list(found.problem.unknowns),
-        "method": type(found.method).__name__,
-        "chains": chains,
-        "microseconds": micro,
-        "mebibytes": memory_of(found.method, posterior.model, chains) / 2**20,
-        "seconds": seconds,
-        "notes": [*found.notes],
-    }
-
-
-def _gradient_microseconds(posterior: bp.Posterior, steps: int = 50) -> float:
-    """Time of one gradient in a compiled loop."""
-    gradient = jax.grad(posterior.log_density)
-
-    @jax.jit
-    def loop(z: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, steps, lambda _, z: z + 1e-12 * gradient(z), z)
-
-    z = 0.1 * posterior.sample_prior(jax.random.key(0), 1)[0]
-    jax.block_until_ready(loop(z))
-    started = time.perf_counter()
-    jax.block_until_ready(loop(z))
-    return 1e6 * (time.perf_counter() - started) / steps
-
-
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    file: File,
     out: Annotated[Path | None, typer.Option(help="The run folder; default: run, run-2, ... next to the file.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    method: MethodName = None,
     changes: Changes = None,
     cores: Cores = None,
     within: Within = None,
@@ -276,7 +267,12 @@ def _go(
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     has_report = started.is_done and started.page.exists()
     begun = preview.clock()
-    result = started.go(report, _warn, cores, within)
+    try:
+        result = started.go(report, _warn, cores, within)
+    except KeyboardInterrupt as interrupt:
+        why = str(interrupt).partition(";")[0] or "stopped"
+        _warn(f"{why}; what the chains have done so far is kept; resume with: bpinn resume {started.folder}")
+        raise typer.Exit(STOPPED) from None  # typer ends the program without a word at a KeyboardInterrupt
     stopped = result.interrupted and (within is None or preview.clock() - begun < within)
     if result.interrupted:
         why = "stopped" if stopped else f"{within:g} s are over"
@@ -362,8 +358,14 @@ def forward(
 
 @app.command()
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments of the paper; all of them by default.")] = None,
-    preset: Annotated[str, typer.Option(help="quick, or paper for the paper's settings.")] = "quick",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Experiments of the paper; all of them by default.", autocompletion=_experiments),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(help="quick, or paper for the paper's settings.", autocompletion=_completed(("quick", "paper"))),
+    ] = "quick",
     seed: Annotated[int, typer.Option(help="Seed of the first data set.", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="Number of data sets.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="The folder for results and figures.")] = Path("reproduction"),
@@ -382,10 +384,10 @@ def reproduce(
 
 @app.command()
 def calibrate(
-    file: Annotated[Path, typer.Argument(help="The problem file.")],
+    file: File,
     simulations: Annotated[int, typer.Option(help="Number of data sets to simulate.", min=10)] = 200,
     out: Annotated[Path | None, typer.Option(help="The folder; by default calibration next to the file.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    method: MethodName = None,
     changes: Changes = None,
     allow_outside: Outside = False,
     quiet: Quiet = False,
@@ -393,7 +395,7 @@ def calibrate(
     """Check, on data simulated from the prior, whether the error bars are correct. Ctrl-C and rerun to resume."""
     said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
     found = read_problem(file, said, allow_outside=allow_outside)
-    folder = file.parent / "calibration" if out is None else out
+    folder = found.path.parent / "calibration" if out is None else out
     method_used: Any = found.method
     if found.chains is not None:
         method_used = replace(method_used, chains=found.chains)

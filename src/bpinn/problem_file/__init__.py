@@ -16,10 +16,13 @@ from bpinn.problem_file.sensors import SensorReader
 from bpinn.problem_file.settings import read_field, read_inference, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, shown
 from bpinn.quantities import Names, Partial
+from bpinn.run_folder.manifest import MANIFEST
 
 METHOD_NAMES = tuple(Method.registry)
 LARGEST = 2**20  # bytes of a problem file
 HIGHEST_ORDER = 8
+PROBLEM = "problem.toml"
+DATA_SUFFIXES = (".csv", ".tsv", ".dat", ".xlsx", ".xlsm", ".npz", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def read_problem(
         allow_outside: allow data files outside the folder of the problem file.
         renamed: actual paths of data files by their name in the file, where they differ, as in the folder of a run.
     """
-    path = Path(path)
+    path = _file_in(Path(path))
     content = _load(path)
     for change in changes:
         _change(content, change)
@@ -64,8 +67,28 @@ def read_problem(
         raise InputError(f"{path.name}: {error}") from None
 
 
+def _file_in(path: Path) -> Path:
+    """The problem file: the path itself, or the one in a folder."""
+    if not path.is_dir():
+        return path
+    if (path / MANIFEST).is_file():
+        raise InputError(
+            f"{path}: the folder of a run, not of a problem; `bpinn resume {path}` continues it or shows its result; "
+            f"its problem file is in {path / 'problem'}"
+        )
+    found = [path / PROBLEM] if (path / PROBLEM).is_file() else sorted(path.glob("*.toml"))
+    if len(found) != 1:
+        listed = f"it has {', '.join(one.name for one in found)}; name one of them" if found else "it has no .toml file"
+        raise InputError(f"{path}: a folder, and {listed}")
+    return found[0]
+
+
 def _load(path: Path) -> dict[str, Any]:
     try:
+        if path.suffix.lower() in DATA_SUFFIXES:
+            raise InputError(
+                f"{path}: a data file, not a problem file; `bpinn new NAME --from {path}` drafts one for it"
+            )
         if not path.is_file():
             raise InputError(f"{path}: there is no such file; `bpinn new NAME` creates one from a template")
         if path.stat().st_size > LARGEST:

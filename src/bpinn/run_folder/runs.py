@@ -200,7 +200,9 @@ def open_run(folder: str | Path) -> FileRun:
     """Open an existing run, after checking its files against their hashes."""
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: not a run folder: it has no {MANIFEST}; `bpinn run FILE` creates one")
+        beside = sorted(str(one.parent) for one in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+        hint = f"its runs are {', '.join(beside)}" if beside else "`bpinn run FILE` creates one"
+        raise InputError(f"{folder}: not a run folder: it has no {MANIFEST}; {hint}")
     manifest = read_manifest(folder)
     if "inference" in manifest:
         raise InputError(f"{folder}: a run from Python, without a problem file; call bp.infer(..., out=) again there")
