@@ -180,7 +180,7 @@ def check(
     print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
     print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
-    print(f"; about {facts['seconds']:.0f} s" if facts["seconds"] else "")
+    print(f"; about {facts['seconds']:.0f} s, longer if chains mix slowly" if facts["seconds"] else "")
 
 
 @app.command()
@@ -267,16 +267,16 @@ def _go(
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     has_report = started.is_done and started.page.exists()
     begun = preview.clock()
+    kept = f"what the chains have done so far is kept; resume with: bpinn resume {started.folder}"
     try:
         result = started.go(report, _warn, cores, within)
     except KeyboardInterrupt as interrupt:
-        why = str(interrupt).partition(";")[0] or "stopped"
-        _warn(f"{why}; what the chains have done so far is kept; resume with: bpinn resume {started.folder}")
+        _warn(f"{str(interrupt).partition(';')[0] or 'stopped'}; {kept}")
         raise typer.Exit(STOPPED) from None  # typer ends the program without a word at a KeyboardInterrupt
     stopped = result.interrupted and (within is None or preview.clock() - begun < within)
     if result.interrupted:
         why = "stopped" if stopped else f"{within:g} s are over"
-        print(f"bpinn: {why}; resume with: bpinn resume {started.folder}", file=sys.stderr)
+        _warn(f"{why}; {kept}")
     if not (stopped or no_report or has_report):
         started.report(result)
     _tell(result, started, stopped, as_json)
