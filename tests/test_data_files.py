@@ -385,3 +385,14 @@ def test_settings_of_other_kinds_of_files_are_refused(tmp_path):
         read_table(tmp_path / "data.csv", sheet=1)
     with pytest.raises(bp.InputError, match="only text files have an encoding"):
         read_table(tmp_path / "data.npz", encoding="cp1252")
+
+
+@pytest.mark.parametrize(
+    "cell", ["1" * 5000 + "x", "1,111" * 1500, "2024-" * 1000, "12:" * 2000, "(" * 5000, "a (" * 2000, "/" * 5000]
+)
+def test_long_cells_are_refused_without_being_searched(cell, tmp_path):
+    """Regular expressions that are tried on them would take a time that grows with the square of their length."""
+    (tmp_path / "data.csv").write_text(f"x;value;{cell}\n0;1;\n1;{cell};\n")
+    with pytest.raises(bp.InputError, match=r"line 3, column 'value': '.{40}'\.\.\. is not a number"):
+        used(tmp_path / "data.csv")
+    assert not read_table(tmp_path / "data.csv").holds_times("value")

@@ -10,6 +10,7 @@ MISSING = frozenset(
     ("", "-", "--", "---", "?", ".", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "missing", "nd", "n.d.", "#n/a",
      "#na", "#value!", "#div/0!", "#num!", "#ref!", "#null!", "#name?", "1.#qnan", "-1.#ind")
 )  # fmt: skip
+LONGEST = 64  # characters of a number or a timestamp
 POWER = r"(?:[eEdD][+-]?\d+)?"
 PLAIN = re.compile(rf"[+-]?(?:\d+\.?\d*|\.\d+){POWER}")
 COMMA = re.compile(rf"[+-]?(?:\d+,\d*|,\d+){POWER}")
@@ -38,7 +39,7 @@ def is_missing(cell: str) -> bool:
 def is_number(cell: str) -> bool:
     """Whether a cell can be read as a number, with a decimal point or a decimal comma."""
     cell = _plain(cell)
-    return any(p.fullmatch(cell) for p in (PLAIN, COMMA, *GROUPED.values()))
+    return len(cell) <= LONGEST and any(p.fullmatch(cell) for p in (PLAIN, COMMA, *GROUPED.values()))
 
 
 def decimal_sign(cell: str) -> str:
@@ -70,6 +71,8 @@ def to_numbers(cells: Sequence[str], decimal_elsewhere: str = "") -> np.ndarray:
         cell = _plain(cell)
         if cell.lower() in MISSING:
             continue
+        if len(cell) > LONGEST:
+            raise WrongCell(row, f"{cell[:40]!r}... is not a number")
         sign = "." if PLAIN.fullmatch(cell) else "," if COMMA.fullmatch(cell) else ""
         if sign:
             text = cell.replace(",", ".")

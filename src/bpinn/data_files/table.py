@@ -15,6 +15,7 @@ from bpinn.errors import InputError
 
 UNIT = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\])]*)[\])]\s*$")
 LOOSE_UNIT = re.compile(r"^(?P<name>[^/,]*?)\s*[/,]\s*(?P<unit>[^/,]{1,12})$")  # T / K and T, K
+LONGEST_NAME = 200  # characters; longer ones are not searched for units
 LOOKED_AT = 200  # cells of a column, to see what it holds
 MOST_PLACES = 5  # rows named in a message
 
@@ -195,18 +196,12 @@ def probable(name: str, headers: Sequence[str]) -> str | None:
 
 def name_of(header: str) -> str:
     """A column's name without its unit: ``x [m]`` is ``x``."""
-    found = UNIT.match(header.strip())
+    found = UNIT.match(header.strip()) if len(header) <= LONGEST_NAME else None
     return found["name"].strip() if found and found["name"].strip() else header.strip()
 
 
 def loose_name_of(header: str) -> str:
     """The same, also for ``T / K`` and ``T, K``."""
     name = name_of(header)
-    found = LOOSE_UNIT.match(name)
+    found = LOOSE_UNIT.match(name) if len(name) <= LONGEST_NAME else None
     return found["name"].strip() if found and found["name"].strip() else name
-
-
-def unit_of(header: str) -> str:
-    """The unit of a column's name: ``m`` of ``x [m]``."""
-    found = UNIT.match(header.strip()) or LOOSE_UNIT.match(header.strip())
-    return found["unit"].strip() if found else ""

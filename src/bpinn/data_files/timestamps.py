@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bpinn.data_files.numbers import WrongCell, is_missing
+from bpinn.data_files.numbers import LONGEST, WrongCell, is_missing
 
 ORDERS = ("day-first", "month-first", "year-first")
 UNITS = {
@@ -102,6 +102,8 @@ def shown(micros: int, kind: str) -> str:
 def is_timestamp(cell: str) -> bool:
     """Whether a cell has the form of a date or a time of day."""
     cell = cell.strip()
+    if len(cell) > LONGEST:
+        return False
     if CLOCK.fullmatch(cell):
         return True
     found = next((f for f in (p.fullmatch(cell) for p in PATTERNS) if f), None)
@@ -177,6 +179,8 @@ def _month(word: str) -> int | None:
 
 def _readings(cell: str, row: int) -> Iterator[tuple[str, tuple[int, str]]]:
     """Each order of day, month and year in which a cell is a moment, with its microseconds and kind."""
+    if len(cell) > LONGEST:
+        return
     clock = CLOCK.fullmatch(cell)
     if clock:
         micros = _micros_of_day(clock, most_hours=1000)
