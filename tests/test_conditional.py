@@ -77,7 +77,7 @@ def adjoints(layout, arrays, dtype, native):
 
     @jax.jit
     def both(*arrays):
-        outputs, back = jax.vjp(lambda *x: conditional(layout, *x, native=native), *arrays)
+        outputs, back = jax.vjp(jax.jit(lambda *x: conditional(layout, *x, native=native)), *arrays)
         return outputs, back(of_outputs)
 
     return both(*arrays)

@@ -1,6 +1,7 @@
 """Laws that every likelihood obeys, tested from one table; then what is particular to each."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -164,14 +165,17 @@ def test_mean_and_sd_are_those_of_the_density(name):
     assert np.ravel(case.law.sd(prediction, scale))[0] == pytest.approx(np.sqrt(variance), rel=1e-5)
 
 
+@partial(jax.jit, static_argnums=0)
+def slope(law, prediction, value, scale):
+    return jax.grad(lambda p: jnp.sum(law.log_prob(value, p, scale)))(prediction)
+
+
 def score(case, value):
     """Derivative of the log probability by the prediction."""
     with jax.enable_x64(True):
         value = jnp.asarray(value)
-        one = lambda p: jnp.sum(
-            case.law.log_prob(value, p, None if case.scale is None else jnp.asarray(case.at(value)))
-        )
-        return np.asarray(jax.grad(one)(jnp.full(value.shape, case.prediction)))
+        scale = None if case.scale is None else jnp.asarray(case.at(value))
+        return np.asarray(slope(case.law, jnp.full(value.shape, case.prediction), value, scale))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -148,7 +148,7 @@ def test_out_of_time_with_draws_gives_the_better_of_both(blocks_of, time_is_over
         result = bp.infer(line(), long, seed=0, chains=4, progress=False, within=100)
     assert isinstance(result.method, bp.HMC)
     assert result.interrupted
-    assert 1000 < result.z.shape[1] < 5000
+    assert 100 < result.z.shape[1] < 5000  # chains differ in how far they are
 
 
 def test_time_that_is_not_over_changes_nothing(time_is_over):
