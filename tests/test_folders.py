@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,15 @@ def cut(path):
 
 
 def flip(path):
-    """One bit, in the middle."""
+    """One bit, in the middle; in an archive in the middle of its largest member, not in a time stamp."""
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
+    middle = len(content) // 2
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda member: member.compress_size)
+        names = sum(int.from_bytes(content[largest.header_offset + i :][:2], "little") for i in (26, 28))
+        middle = largest.header_offset + 30 + names + largest.compress_size // 2
+    content[middle] ^= 4
     path.write_bytes(content)
 
 

@@ -209,7 +209,7 @@ def test_the_program_stops_in_time_and_resumes(problem_file, time_is_over, block
     told = json.loads(ended.stdout)
     assert told["preview"]
     assert told["interrupted"]
-    assert "100 s are over; resume with: bpinn resume" in ended.stderr
+    assert re.search("100 s are over; .* is kept; resume with: bpinn resume", ended.stderr)
     resumed = CliRunner().invoke(app, ["resume", str(problem_file.parent / "run"), "--json", "--no-report"])
     told = json.loads(resumed.stdout)
     assert not told["preview"]

@@ -234,7 +234,7 @@ def test_the_truth_itself_has_no_error(cases, name):
 def test_a_run_that_takes_too_long_is_reported():
     from benchmarks.suite import run
 
-    found = run.run_apart("beam", 0, "hmc", quick=True, most_seconds=0.01)
+    found = run.run_apart("beam", 0, "hmc", None, quick=True, most_seconds=0.01)
     assert found["verdict"] == "too slow"
     cells = run.row({"problem": "beam", "seed": 0, "parameters": 482} | found)
     assert cells[3:7] == ["> 0", "too slow", "-", "-"]

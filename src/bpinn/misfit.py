@@ -27,7 +27,7 @@ def smooth_misfit(scores: np.ndarray, at: np.ndarray) -> float:
         >>> draws = 0.1 * rng.standard_normal((500, 40))
         >>> smooth_misfit(draws + rng.standard_normal(40), x) > 0.01
         True
-        >>> smooth_misfit(draws + rng.standard_normal(40) + np.sin(9 * x[:, 0]), x) < 0.01
+        >>> smooth_misfit(draws + rng.standard_normal(40) + 1.5 * np.sin(9 * x[:, 0]), x) < 0.01
         True
     """
     # Directions that the fit follows are left out: little is left to see there, less than the draws tell how much.
