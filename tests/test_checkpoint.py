@@ -82,7 +82,7 @@ def written_by(monkeypatch, problem, method, folder):
     return paths
 
 
-LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "vi")
+LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "hmc-open", "nuts", "vi", "flow")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in METHODS])

@@ -102,7 +102,13 @@ def small(noise=0.1, seed=0):
     )
 
 
-@pytest.mark.parametrize("method", QUICK, ids=NAMES)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(m, marks=() if n in ("VI", "PINN") else pytest.mark.slow, id=n)
+        for m, n in zip(QUICK, NAMES, strict=True)
+    ],
+)
 def test_seeds_repeat_and_differ(method):
     first, again, other = (fit(small(), method, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.z, again.z)

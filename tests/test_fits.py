@@ -51,7 +51,14 @@ def test_full_rank_vi_is_the_exact_gaussian(noise):
 
 
 @pytest.mark.parametrize("noise", [NOISES[0], pytest.param(NOISES[1], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", [bp.VI, partial(bp.VI, family="full-rank"), bp.Flow], ids=["mean", "full", "flow"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(bp.VI, id="mean"),
+        pytest.param(partial(bp.VI, family="full-rank"), id="full"),
+        pytest.param(bp.Flow, id="flow", marks=pytest.mark.slow),
+    ],
+)
 def test_every_approximation_is_exact_in_whitened_coordinates_where_readings_are_linear(method, noise):
     """All coefficients are independent and standard normal there, so that even the family without correlations is
     exact, from the first step on. Rounding is largest at the small noise.

@@ -65,7 +65,12 @@ def ended(demo):
     return run, result
 
 
-@pytest.mark.parametrize("name", list(TEMPLATES))
+QUICK_TEMPLATES = ("inverse-1d", "heat-1d")  # the others by make verify
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK_TEMPLATES else pytest.mark.slow) for n in TEMPLATES]
+)
 def test_every_template_runs(name, tmp_path):
     write_template(name, tmp_path / name)
     found = read_problem(tmp_path / name / "problem.toml", QUICK)
@@ -154,6 +159,40 @@ def test_equations_whose_right_hand_side_is_measured_are_not_solved(ended, progr
     refused = program("forward", ended[0].folder)
     assert refused.returncode == 2
     assert "known only by its readings" in refused.stderr
+
+
+LOOSE = """
+[domain]
+t = [0, 5]
+[fields.u]
+surrogate = "kl"
+kernel = { kind = "squared_exponential", length = 1.0 }
+terms = 12
+[unknowns]
+k = { prior = "lognormal", log_mean = -0.5, log_sd = 0.7 }
+[equations]
+law = "u_t + k*u"
+[[sensors]]
+quantity = "law"
+at = { t = { from = 0, to = 5, count = 20 } }
+values = 0.0
+noise = 0.5
+[[sensors]]
+quantity = "u"
+data = "u.csv"
+noise = 0.03
+"""
+
+
+def test_unknowns_that_do_not_reproduce_the_readings_are_said(tmp_path, program):
+    """A source is missing in the law, and the field makes up for it by the tolerance."""
+    t = np.linspace(0, 5, 25)
+    u = 0.5 + 1.5 * np.exp(-0.8 * t) + 0.03 * np.random.default_rng(0).standard_normal(25)
+    np.savetxt(tmp_path / "u.csv", np.stack([t, u], 1), delimiter=",", header="t,value", comments="")
+    (tmp_path / "problem.toml").write_text(LOOSE)
+    ended = program("run", tmp_path / "problem.toml", "--quiet")
+    assert "Forward check: the equations, solved with these unknowns, disagree:" in ended.stdout
+    assert "do not reproduce the readings" in ended.stdout
 
 
 @pytest.mark.slow

@@ -556,7 +556,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("names", "told"), DAMAGED.values(), ids=DAMAGED)
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("gone", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_lost_chain_whose_files_are_damaged_is_made_again(
     names, told, gone, hard_to_please, tmp_path, capsys, one_step_blocks
 ):

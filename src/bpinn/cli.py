@@ -24,6 +24,7 @@ from bpinn.draft import write_draft
 from bpinn.engine import Progress
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.expressions import PLACEHOLDER
+from bpinn.forward import ForwardCheck, attempted
 from bpinn.inference import check_within
 from bpinn.native import compilation_cache
 from bpinn.problem import extent
@@ -277,19 +278,25 @@ def _go(
     if result.interrupted:
         why = "stopped" if stopped else f"{within:g} s are over"
         _warn(f"{why}; {kept}")
+    forward: ForwardCheck | str = ""
     if not (stopped or no_report or has_report):
-        started.report(result)
-    _tell(result, started, stopped, as_json)
+        forward = attempted(result)
+        started.report(result, forward)
+    _tell(result, started, stopped, as_json, forward)
     if stopped:
         raise typer.Exit(STOPPED)
 
 
-def _tell(result: Result, started: runs.FileRun, stopped: bool, as_json: bool) -> None:
+def _tell(result: Result, started: runs.FileRun, stopped: bool, as_json: bool, forward: ForwardCheck | str) -> None:
     health = result.diagnose()
     if as_json:
-        print(json.dumps(_as_json(result, started)))
+        solved = {"forward": forward.verdict if isinstance(forward, ForwardCheck) else None}
+        print(json.dumps(_as_json(result, started) | solved))
     else:
         print(result.summary())
+        if isinstance(forward, ForwardCheck) and forward.verdict == "disagrees":
+            print("Forward check: the equations, solved with these unknowns, disagree:")
+            print("\n".join(f"  - {reason}" for reason in forward.reasons))
         page = started.page
         if not stopped:
             print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")

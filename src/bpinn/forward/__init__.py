@@ -23,6 +23,7 @@ from bpinn.result import Result
 
 __all__ = ["ForwardCheck", "forward_check"]
 
+FEW_DRAWS = 8  # to solve for, for a report
 MOST_DRAWS = 200  # from which the band of a field is computed
 POINTS = {1: (201,), 2: (41, 21)}  # of the comparison, by the number of coordinates: space, then time
 KINDS = ("initial", "boundary")
@@ -75,10 +76,10 @@ def forward_check(
         return _checked(result, system, kind, draws)
 
 
-def attempted(result: Result, draws: int) -> ForwardCheck | str:
-    """The forward check, or the reason why there is none."""
+def attempted(result: Result) -> ForwardCheck | str:
+    """A quick forward check, or the reason why there is none."""
     try:
-        return forward_check(result, draws)
+        return forward_check(result, FEW_DRAWS)
     except InputError as error:
         return str(error).removeprefix(f"{WHERE}: ")
     except (ArithmeticError, ValueError, RuntimeError) as error:  # of a solver, which must not cost a report

@@ -36,7 +36,6 @@ from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
 MOST_DRAWS = 1000  # used for figures and tables of fields
-SOLVED_DRAWS = 8  # of the forward check
 
 
 def write(
@@ -48,6 +47,7 @@ def write(
     truth: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    forward: ForwardCheck | str | None = None,
     load_from: str | None = None,
 ) -> Path:
     """Write a result's report into a folder: report.html, figures/ (PNG and SVG) and tables/ (CSV).
@@ -60,6 +60,7 @@ def write(
         truth: known truths by name, functions of the coordinates or numbers, for comparison.
         sources: the file that the readings come from, by name of the sensors.
         notes: sentences about the data, such as what was left out, to show below them.
+        forward: a forward check, or why there is none; by default it is made here.
         load_from: the path that the page's Python example loads.
 
     Returns:
@@ -77,7 +78,7 @@ def write(
     fewer = result.thinned(MOST_DRAWS)
     found = portraits(fewer, truth)
     check = None if not result.method.has_spread else result.diagnose().check or predictive.check(fewer)
-    forward = attempted(result, SOLVED_DRAWS)
+    forward = attempted(result) if forward is None else forward
     for inside in ("figures", "tables"):
         _make(folder / inside)
     shown: dict[str, list[dict[str, str]]] = {}

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from bpinn import storage
 from bpinn.engine import Progress
 from bpinn.errors import BpinnWarning, InputError
+from bpinn.forward import ForwardCheck
 from bpinn.inference import draw
 from bpinn.measurements import label
 from bpinn.preview import answer
@@ -125,14 +126,14 @@ class FileRun:
             found |= dict.fromkeys([name] if name in file.problem.fields else sensors, function)
         return found
 
-    def report(self, result: Result) -> Path:
+    def report(self, result: Result, forward: ForwardCheck | str | None = None) -> Path:
         """Write the report of the result; return the path of the page."""
         from bpinn import report  # imported here because matplotlib takes a second to import
 
         file = self.problem_file
         return report.write(
             result, self.folder, title=file.title, formulas=file.equations, truth=self.truth,
-            sources=file.origins, notes=file.notes, load_from=str(self.folder),
+            sources=file.origins, notes=file.notes, forward=forward, load_from=str(self.folder),
         )  # fmt: skip
 
     def _check_versions(self, warn: Callable[[str], None]) -> None:
