@@ -52,6 +52,16 @@ def test_more_readings_than_sites():
     assert kstest(found, "uniform").pvalue > 0.01
 
 
+def test_some_of_very_many_readings_are_enough(monkeypatch):
+    monkeypatch.setattr(misfit, "MOST_READINGS", 200)
+    rng = np.random.default_rng(6)
+    at = rng.uniform(0, 1, (1000, 1))
+    wrong = rng.standard_normal(1000) + np.sin(12 * at[:, 0])
+    assert misfit.smooth_misfit(np.repeat(wrong[None], 2, 0), at) < 1e-3
+    found = [misfit.smooth_misfit(np.repeat(rng.standard_normal((1, 1000)), 2, 0), at) for _ in range(200)]
+    assert kstest(found, "uniform").pvalue > 0.01
+
+
 def test_readings_at_one_place():
     rng = np.random.default_rng(4)
     found = [misfit.smooth_misfit(np.repeat(rng.standard_normal((1, 9)), 2, 0), np.zeros((9, 1))) for _ in range(300)]

@@ -438,8 +438,8 @@ prior", a more flexible field, since a machine does not know better.
 Models marked *hidden* cannot be told from their readings, whatever the method: the best fit of the wrong equation
 differs from the truth by so little that a likelihood-ratio test against the truth has a power below 0.99 (noncentrality
 below 18.4; the linearised pendulum has 2.9, quadratic friction 9.7, the harvest 14.8, the offset of growth 9.3), or
-nothing in the problem says what is wrong, as for a sensor that is late in an autonomous equation. Gompertz growth stated
-as logistic has 20, close to what the likelihood-ratio test itself can tell.
+nothing in the problem says what is wrong, as for a sensor that is late in an autonomous equation. Gompertz growth
+stated as logistic has 20, close to what the likelihood-ratio test itself can tell.
 """
 
 

@@ -73,7 +73,7 @@ def expansion(problem: bp.Problem, field: str) -> bp.Field:
         raise SystemExit(f"an expansion has one variable, {field} has {1 + len(others)}")
     low, high = problem.domain[coordinate]
     kernel = bp.SquaredExponential(length=0.25 * (high - low))
-    return bp.KarhunenLoeve(kernel, terms=30, inputs=stated.inputs, positive=stated.positive)
+    return bp.KarhunenLoeve(kernel, terms=12, inputs=stated.inputs, positive=stated.positive)
 
 
 def network(problem: bp.Problem, field: str) -> bp.Field:
