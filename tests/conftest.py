@@ -2,12 +2,14 @@ import contextlib
 import itertools
 import signal
 import sys
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
 import bpinn as bp
+from bpinn.cli import main
 from bpinn.engine import advance, make_room, stage_run
 
 
@@ -142,3 +144,24 @@ def _compile_once(tmp_path_factory):
 def _ctrl_c_is_heard():
     """A shell that starts the tests in the background makes them deaf to it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def program(monkeypatch, capsys, tmp_path):
+    """The program as called from a shell, in this process, so that nothing is compiled twice."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bpinn", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(ended.value.code or 0, *capsys.readouterr())
+
+    return call

@@ -3,41 +3,18 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.cli import main
 from bpinn.draft import look, write_draft
 from bpinn.problem_file import read_problem
 from bpinn.scatter import scatter
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "own_data.md").read_text(encoding="utf-8")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    said: str
-
-
-@pytest.fixture
-def program(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["bpinn", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 def test_a_person_who_has_only_the_page_gets_a_right_report(program, tmp_path):
@@ -52,12 +29,12 @@ def test_a_person_who_has_only_the_page_gets_a_right_report(program, tmp_path):
     assert [command.split()[1] for command in commands] == ["new", "check", "run"]
     new, check, run = (command.split()[1:] for command in commands)
     made = program(*new)
-    assert made.code == 0
-    assert "Temp has 38 readings in 'Temp', without 2 rows in which a cell is missing" in made.out
-    assert "not used: Sample, Operator, Remark" in made.out
+    assert made.returncode == 0
+    assert "Temp has 38 readings in 'Temp', without 2 rows in which a cell is missing" in made.stdout
+    assert "not used: Sample, Operator, Remark" in made.stdout
     unfinished = program(*check)
-    assert unfinished.code == 2
-    assert "equations.law: the equation is not filled in yet" in unfinished.said
+    assert unfinished.returncode == 2
+    assert "equations.law: the equation is not filled in yet" in unfinished.stderr
     problem = tmp_path / "cup" / "problem.toml"
     (equation,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     text = problem.read_text(encoding="utf-8")
@@ -65,14 +42,14 @@ def test_a_person_who_has_only_the_page_gets_a_right_report(program, tmp_path):
         re.sub(r"\[unknowns\].*?(?=\[\[physics)", lambda _: equation, text, flags=re.DOTALL), encoding="utf-8"
     )
     checked = program(*check)
-    assert checked.code == 0, checked.said
-    assert "cooling.csv: line 3 has units (°C) and is skipped" in checked.out
-    assert "timestamps: hours since 2024-03-14 08:00:00" in checked.out
-    assert "2 missing cells, in lines 11 and 12; 2 of 40 rows dropped" in checked.out
+    assert checked.returncode == 0, checked.stderr
+    assert "cooling.csv: line 3 has units (°C) and is skipped" in checked.stdout
+    assert "timestamps: hours since 2024-03-14 08:00:00" in checked.stdout
+    assert "2 missing cells, in lines 11 and 12; 2 of 40 rows dropped" in checked.stdout
     few = [f"inference.{key}" for key in ("num_warmup=150", "num_draws=150", "num_leapfrog=8", "chains=2")]
     ran = program(*run, "--json", *(part for change in few for part in ("--set", change)))
-    assert ran.code in (0, 3), ran.said
-    found = json.loads(ran.out)["unknowns"]
+    assert ran.returncode in (0, 3), ran.stderr
+    found = json.loads(ran.stdout)["unknowns"]
     for name, truth in {"k": 0.85, "room": 21.0, "noise_Temp": 0.4}.items():
         assert abs(found[name]["mean"] - truth) < 4 * found[name]["sd"], name
     assert found["k"]["sd"] < 0.03
@@ -176,12 +153,12 @@ def test_files_without_readings_make_no_draft(text, words, tmp_path):
 
 def test_calls_that_are_not_complete(program, tmp_path):
     (tmp_path / "data.csv").write_text(table(x=X, u=X**2))
-    assert "give the folder to create" in program("new").said
-    assert "cannot be combined" in program("new", "a", "--from", "data.csv", "--template", "curve").said
-    assert "there is no such file" in program("new", "a", "--from", "none.csv").said
-    assert "known orders are day-first" in program("new", "a", "--from", "data.csv", "--dates", "us").said
-    assert "data/problem.toml" in program("new", "--from", "data.csv").out  # called after the file
-    assert "already exists" in program("new", "--from", "data.csv").said
+    assert "give the folder to create" in program("new").stderr
+    assert "cannot be combined" in program("new", "a", "--from", "data.csv", "--template", "curve").stderr
+    assert "there is no such file" in program("new", "a", "--from", "none.csv").stderr
+    assert "known orders are day-first" in program("new", "a", "--from", "data.csv", "--dates", "us").stderr
+    assert "data/problem.toml" in program("new", "--from", "data.csv").stdout  # called after the file
+    assert "already exists" in program("new", "--from", "data.csv").stderr
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])

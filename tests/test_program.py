@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import typer
 
 import bpinn as bp
 from bpinn import run_time
-from bpinn.cli import app, main
+from bpinn.cli import app
 from bpinn.problem_file import read_problem
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import only_one
@@ -27,27 +26,6 @@ OPTIMIZED = True
 
 QUICK = ["inference.num_warmup=30", "inference.num_draws=20", "inference.num_leapfrog=4", "inference.chains=2"]
 SETTINGS = [part for change in QUICK for part in ("--set", change)]
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def program(monkeypatch, capsys, tmp_path):
-    """The program as called from a shell, in this process, so that nothing is compiled twice."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["bpinn", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")
