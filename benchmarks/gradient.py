@@ -25,7 +25,7 @@ import numpy as np
 import results
 
 import bpinn as bp
-from bpinn.engine import COMPILER_OPTIONS
+from bpinn.compiling import BLOCK
 
 
 def plain_network(layers):
@@ -86,7 +86,7 @@ def leapfrog(log_density, steps):
         value, g = gradient(z)
         return z, p + 0.5e-4 * g, g, value
 
-    @partial(jax.jit, compiler_options=COMPILER_OPTIONS)
+    @partial(jax.jit, compiler_options=BLOCK)
     def run(z):
         value, g = gradient(z)
         return jax.lax.fori_loop(0, steps, body, (z, jnp.ones_like(z), g, value))

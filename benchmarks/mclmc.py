@@ -25,7 +25,7 @@ from blackjax.util import generate_unit_vector
 
 import bpinn as bp
 from bpinn.convergence import ess_of
-from bpinn.engine import COMPILER_OPTIONS
+from bpinn.compiling import BLOCK
 
 WARMUP = 150
 
@@ -77,7 +77,7 @@ def run(posterior, starts, method, length, draws, first_step):
     model, data = posterior.model, posterior.data
     init, update, final = dual_averaging_adaptation(target)
 
-    @partial(jax.jit, compiler_options=COMPILER_OPTIONS, static_argnames="count")
+    @partial(jax.jit, compiler_options=BLOCK, static_argnames="count")
     def chain(key, z, step_size, count):
         def step(carry, key):
             z, adaptation = carry

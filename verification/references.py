@@ -26,8 +26,8 @@ import numpy as np
 from scipy.stats import norm
 
 import bpinn as bp
+from bpinn.compiling import BLOCK
 from bpinn.convergence import ess_of, rhat_of
-from bpinn.engine import COMPILER_OPTIONS
 from bpinn.monitor import Monitor
 
 HERE = Path(__file__).parent
@@ -108,7 +108,7 @@ def by_mclmc(problem: bp.Problem, first: bp.Result) -> dict[str, Any]:
     length = float(np.mean(first.stats["gradients"]))
     init, update, final = dual_averaging_adaptation(target)
 
-    @partial(jax.jit, compiler_options=COMPILER_OPTIONS, static_argnames="count")
+    @partial(jax.jit, compiler_options=BLOCK, static_argnames="count")
     def chain(key: Any, z: Any, step_size: Any, count: int) -> Any:
         def step(carry: Any, key: Any) -> Any:
             z, adaptation = carry

@@ -15,11 +15,12 @@ from jax import Array
 from scipy.special import chdtrc, ndtri
 
 from bpinn import criticism
+from bpinn.compiling import QUICKLY
 from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.posterior import Model
-from bpinn.prior import QUICKLY, predicted
+from bpinn.prior import predicted
 from bpinn.problem import Readings, counted
 from bpinn.quantities import StoredFunction
 from bpinn.result import Result

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from bpinn import quantity_at
+from bpinn.compiling import FUSED, QUICKLY
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
@@ -160,8 +161,6 @@ def replicas(problem: Problem, draws: int, seed: int) -> Iterator[tuple[Readings
             yield readings, np.asarray(readings.likelihood.sample(rng, np.asarray(values, float), scale), float)
 
 
-# It runs once or twice, so compile time matters more than run time.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 AT_ONCE = 25  # draws whose readings are computed together
 
 
@@ -226,6 +225,6 @@ def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterat
 
 
 # Compiled separately from the evaluation: fused, XLA computes some of the random numbers more than once.
-@partial(jax.jit, static_argnames="parameters")
+@partial(jax.jit, static_argnames="parameters", compiler_options=FUSED)
 def _sample(parameters: Parameters, keys: Array) -> Array:
     return jax.vmap(parameters.sample_prior)(keys)

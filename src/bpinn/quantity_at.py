@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.compiling import FUSED
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
 from bpinn.measurements import Placed, Quantity, label, terms_of
@@ -134,7 +135,7 @@ class Stacked:
         return _evaluate(self, z, prepared)
 
 
-@partial(jax.jit, static_argnames="stacked")
+@partial(jax.jit, static_argnames="stacked", compiler_options=FUSED)
 def _evaluate(stacked: Stacked, z: Array, prepared: Any) -> Array:
     return jax.vmap(lambda row: stacked.one(row, prepared))(z)
 

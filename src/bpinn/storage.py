@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
+from bpinn.compiling import FUSED
 from bpinn.errors import DamagedError, InputError
 from bpinn.fields import Field
 from bpinn.fields.kernels import Stationary
@@ -378,7 +379,7 @@ def to_arviz(result: "Result") -> "xr.DataTree":
 
     names = {"divergent": "diverging", "acceptance": "acceptance_rate", "log_density": "lp", "gradients": "n_steps"}
     posterior, data = result.posterior, result.posterior.data
-    evaluate = jax.jit(jax.vmap(lambda z: posterior.model.pointwise_log_likelihood(z, data)))
+    evaluate = jax.jit(jax.vmap(lambda z: posterior.model.pointwise_log_likelihood(z, data)), compiler_options=FUSED)
     flat = result.z.reshape(-1, result.z.shape[-1])
     parts = [evaluate(flat[i : i + 500]) for i in range(0, len(flat), 500)]
     pointwise = [np.concatenate(p).reshape(*result.z.shape[:2], -1) for p in zip(*parts, strict=True)]

@@ -15,6 +15,7 @@ import numpy as np
 
 from bpinn.calibration.ranks import Calibration
 from bpinn.checks import is_whole
+from bpinn.compiling import FUSED
 from bpinn.engine import available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
@@ -209,7 +210,7 @@ def _heed(stop: threading.Event, _: Any) -> None:
         raise KeyboardInterrupt
 
 
-@partial(jax.jit, static_argnames="model")
+@partial(jax.jit, static_argnames="model", compiler_options=FUSED)
 def _watched(model: Model, z: Any, data: Any) -> Any:
     """Fields, equations, unknowns and noises, then the log likelihood, for each row of ``z``."""
 

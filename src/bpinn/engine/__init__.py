@@ -16,7 +16,6 @@ import numpy as np
 
 from bpinn.convergence import statistics
 from bpinn.engine import interrupts
-from bpinn.engine.advance import COMPILER_OPTIONS as COMPILER_OPTIONS
 from bpinn.engine.advance import Program
 from bpinn.engine.gather import Draws as Draws
 from bpinn.engine.gather import complete, draws_of, history_of

@@ -14,27 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.compiling import BLOCK
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
 from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host reads it
-# A block is one chain on one core; threads inside a block would compete for that core. The library of fused matrix
-# products (ynn) has threads of its own and is slower at these sizes.
-COMPILER_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 RESTART = 2**30  # folded into the key of a restarted chain; larger than any step number
 
 traces = 0  # how often a block was traced; checked by a test
 
 
-@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=COMPILER_OPTIONS)
+@partial(jax.jit, static_argnames=("stage", "model"), compiler_options=BLOCK)
 def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> Any:
     # Strip weak types: a state read from a file does not have them either.
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), stage.init(model, data, key, previous))
 
 
-@partial(jax.jit, static_argnames=("stage", "model", "size"), compiler_options=COMPILER_OPTIONS)
+@partial(jax.jit, static_argnames=("stage", "model", "size"), compiler_options=BLOCK)
 def _block(
     stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array, *, size: int
 ) -> Any:

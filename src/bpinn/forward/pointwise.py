@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.compiling import QUICKLY
 from bpinn.forward.system import System
 from bpinn.quantities import Coordinate, Partial
 
 ITERATIONS, CONVERGED = 25, 1e-9  # of Newton's method; the last relative step
 SINGULAR = 1e-10  # determinant over its largest value along the draw's own field
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Unsolved(Exception):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.compiling import FUSED
 from bpinn.errors import InputError
 from bpinn.forward.laws import WHERE, Law, Sources, extent_of, fields_of, laws_of, of_field, order_of, roles_of
 from bpinn.measurements import Placed, Term
@@ -131,7 +132,7 @@ def unknowns_of(system: System, z: np.ndarray) -> list[dict[str, Array]]:
     return [{name: parameters.split(jnp.asarray(row, float))[1][name] for name in system.problem.unknowns} for row in z]
 
 
-@partial(jax.jit, static_argnames="stacked")
+@partial(jax.jit, static_argnames="stacked", compiler_options=FUSED)
 def _evaluated(stacked: Stacked, z: Array, prepared: Any) -> Array:
     return jax.lax.map(lambda row: stacked.one(row, prepared), z, batch_size=AT_ONCE)
 
