@@ -9,7 +9,7 @@ import pytest
 
 import bpinn as bp
 from bpinn.data_files import read_table
-from bpinn.data_files.numbers import WrongCell, to_numbers
+from bpinn.data_files.numbers import WrongCell, codes_for_missing, to_numbers
 from bpinn.data_files.table import probable
 from bpinn.data_files.timestamps import UNITS, Clock, read_moments
 
@@ -227,6 +227,21 @@ def test_a_first_row_with_a_number_is_no_row_of_units(tmp_path):
 @pytest.mark.parametrize("cell", ["", "NA", "n/a", "NaN", "-", "--", "?", "null", "None", "#N/A", "#DIV/0!", " "])
 def test_missing_cells_are_nan(cell):
     np.testing.assert_array_equal(to_numbers(["1", cell, "2"]), [1.0, np.nan, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        ([20.5, -999.0, 21.0, 22.0, -9999.0], [-9999.0, -999.0]),
+        ([1013.2, 1012.9, 999.9, 1001.0], []),  # in the range of the others
+        ([5.0, 5.1, 99.99, np.nan, 5.2], [99.99]),
+        ([0.0, 1.0, 2.0, -998.0], []),  # far away, but no code
+        ([9999.0, 9999.0, 1.0], []),  # mostly
+        ([0.0, 300.0, 999.0], []),  # not far enough
+    ],
+)
+def test_codes_for_missing(values, codes):
+    assert codes_for_missing(np.array(values)) == codes
 
 
 @pytest.mark.parametrize(

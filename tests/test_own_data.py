@@ -122,6 +122,27 @@ def test_a_draft_reads_what_it_was_made_from(tmp_path):
     np.testing.assert_array_equal(problem.readings[0].values, np.arange(1.5, 11))
 
 
+def test_codes_for_missing_readings_are_left_out(tmp_path):
+    """-999 is an error until the file says what it is; a draft says that it is missing."""
+    text = "t,T\n" + "".join(f"{i},{-999 if i in (3, 7) else 20 + 0.5 * i}\n" for i in range(12)) + "12,\n"
+    draft, said = drafted(tmp_path, text)
+    assert "missing = [-999]" in draft
+    assert "T has 10 readings in 'T', without 3 rows in which a cell is missing or holds -999" in said[1]
+    assert filled(tmp_path, law="T_t").readings[0].values.tolist() == [
+        20 + 0.5 * i for i in range(12) if i not in (3, 7)
+    ]
+    path = tmp_path / "draft" / "problem.toml"
+    stated = path.read_text(encoding="utf-8")
+    path.write_text(stated.replace("missing = [-999]", 'missing = "drop"'), encoding="utf-8")
+    with pytest.raises(
+        bp.InputError, match=r"holds -999 in lines 5 and 9, far from all other .* write missing = \[-999\]"
+    ):
+        read_problem(path)
+    path.write_text(stated.replace("missing = [-999]", "missing = ['-999']"), encoding="utf-8")
+    with pytest.raises(bp.InputError, match=r"sensors.0.missing: expected 'error', 'drop', or a list of the numbers"):
+        read_problem(path)
+
+
 def test_a_draft_without_an_equation_is_a_curve(tmp_path):
     draft, _ = drafted(tmp_path, table(x=X, u=X**2))
     with pytest.raises(

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bpinn.data_files import WORKBOOKS, read_table
-from bpinn.data_files.numbers import is_missing
+from bpinn.data_files.numbers import codes_for_missing, is_missing
 from bpinn.data_files.table import DataTable, loose_name_of, name_of
 from bpinn.data_files.timestamps import ORDERS, UNITS, Clock, has_date, has_time_of_day
 from bpinn.errors import InputError
@@ -276,17 +276,21 @@ def _sensors(
     lines = ["[[sensors]]", f'quantity = "{name}"', f"data = {_quoted(source)}"]
     lines += [f"{key} = {value}" for key, value in seen.reading.items()]
     lines += [f"columns = {{ {', '.join(pairs)} }}"] if pairs else []
-    used = [numbers[c] for c in (*seen.coordinates, name)]
+    codes = codes_for_missing(numbers[name])
+    readings = np.where(np.isin(numbers[name], codes), np.nan, numbers[name])
+    used = [*(numbers[c] for c in seen.coordinates), readings]
     used += [seen.table.numbers(seen.noise)] if seen.noise is not None else []
     complete = np.all(np.isfinite(used), axis=0)
     lacking = int(np.sum(~complete))
-    lines += [f'missing = "drop"         # cells are missing in {lacking} of {len(complete)} rows'] if lacking else []
+    how = f"missing = [{', '.join(f'{code:g}' for code in codes)}]" if codes else 'missing = "drop"'
+    lines += [f"{how.ljust(24)} # cells are missing in {lacking} of {len(complete)} rows"] if lacking else []
     said = f"{name} has {int(complete.sum())} readings in {name_of(header)!r}"
     said += f", without {lacking} row{'s' * (lacking > 1)} in which a cell is missing" if lacking else ""
+    said += f" or holds {', '.join(f'{code:g}' for code in codes)}" if codes else ""
     if seen.noise is not None:
         return lines, f"{said}; the noise of each is in {name_of(seen.noise)!r}"
     at = np.array([numbers[c][complete] for c in seen.coordinates])
-    values = numbers[name][complete]
+    values = readings[complete]
     guess = scatter(at, values)
     why = (
         f"neighbouring readings scatter by about {guess:.2g}"

@@ -10,6 +10,7 @@ MISSING = frozenset(
     ("", "-", "--", "---", "?", ".", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "missing", "nd", "n.d.", "#n/a",
      "#na", "#value!", "#div/0!", "#num!", "#ref!", "#null!", "#name?", "1.#qnan", "-1.#ind")
 )  # fmt: skip
+AWAY = 3.0  # times the range of the readings, between them and a code for a missing one
 LONGEST = 64  # characters of a number or a timestamp
 POWER = r"(?:[eEdD][+-]?\d+)?"
 PLAIN = re.compile(rf"[+-]?(?:\d+\.?\d*|\.\d+){POWER}")
@@ -91,6 +92,22 @@ def to_numbers(cells: Sequence[str], decimal_elsewhere: str = "") -> np.ndarray:
             raise WrongCell(row, f"{cell[:40]!r} is not a finite number")
     _check_signs(cells, first, in_doubt, decimal_elsewhere)
     return found
+
+
+def codes_for_missing(values: np.ndarray) -> list[float]:
+    """The values that probably stand for missing readings: 999 and the like, far away from all others.
+
+    Example:
+        >>> from bpinn.data_files.numbers import codes_for_missing
+        >>> codes_for_missing(np.array([20.5, -999.0, 21.0, 22.5]))
+        [-999.0]
+    """
+    known = values[np.isfinite(values)]
+    like_codes = [v for v in np.unique(known) if re.fullmatch(r"-?99+(\.9+)?", f"{v:.12g}")]
+    rest = known[~np.isin(known, like_codes)]
+    if 2 * rest.size <= known.size:
+        return []
+    return [float(v) for v in like_codes if np.min(np.abs(rest - v)) > AWAY * np.ptp(rest)]
 
 
 def _check_signs(cells: Sequence[str], first: dict[str, int], in_doubt: dict[str, int], elsewhere: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bpinn.data_files import read_table
 from bpinn.data_files.delimited import ENCODINGS
-from bpinn.data_files.numbers import WrongCell
+from bpinn.data_files.numbers import WrongCell, codes_for_missing
 from bpinn.data_files.table import DataTable, loose_name_of, name_of, probable
 from bpinn.data_files.timestamps import ORDERS, SHORT, UNITS, Clock, Moments
 from bpinn.errors import InputError
@@ -121,7 +121,7 @@ class DataReader:
         named = "columns" in table.content and isinstance(table.content["columns"], dict) and table.content["columns"]
         data = self.open(table)
         roles = self._roles(table)
-        missing = table.choice("missing", ("error", "drop"), "error")
+        missing, codes = _missing(table)
         for role, names in roles.items():
             for name in names:
                 if name not in data and named and role in named:
@@ -138,6 +138,7 @@ class DataReader:
         positions = {
             name: self._numbers(data, [name], is_coordinate=True) for name in _position_names(table) if name in data
         }
+        used["value"] = self._decoded(table, data, roles, used["value"], codes)
         keep = self._kept(table, data, {**positions, **used}, roles, drop=missing == "drop")
         return Columns({r: v[keep] for r, v in used.items()}, {n: v[keep] for n, v in positions.items()}, data)
 
@@ -185,6 +186,26 @@ class DataReader:
             found = numeric if len(numeric) == 1 else []
         return found[0] if found else None
 
+    def _decoded(
+        self,
+        table: Table,
+        data: DataTable,
+        roles: Mapping[str, list[str]],
+        values: np.ndarray,
+        codes: Sequence[float] | None,
+    ) -> np.ndarray:
+        """The readings, NaN where they hold a code for a missing one; codes that are not stated are an error."""
+        if codes is not None:
+            return np.where(np.isin(values, codes), np.nan, values)
+        for code in codes_for_missing(values):
+            where = data.places.listed(np.flatnonzero(values == code))
+            raise InputError(
+                f"{data.shown}: column {roles['value'][0]!r} holds {code:g} in {where}, far from all other readings; "
+                f"if it stands for a missing one, write missing = [{code:g}] in {table.where} to leave it out, and "
+                "missing = [] if it is a reading"
+            )
+        return values
+
     def _kept(
         self, table: Table, data: DataTable, used: Mapping[str, np.ndarray], roles: Mapping[str, list[str]], drop: bool
     ) -> np.ndarray:
@@ -222,6 +243,18 @@ class DataReader:
                 "--allow-outside"
             )
         return path
+
+
+def _missing(table: Table) -> tuple[str, Sequence[float] | None]:
+    """What to do with missing readings, and the numbers that stand for them, if these are stated."""
+    wanted = "'error', 'drop', or a list of the numbers that stand for a missing reading, such as [-999]"
+    given = table.take("missing", (str, list, int, float), wanted, "error")
+    if given in ("error", "drop"):
+        return given, None
+    codes = given if isinstance(given, list) else [given]
+    if not all(isinstance(code, int | float) and not isinstance(code, bool) for code in codes):
+        raise InputError(f"{table.at('missing')}: expected {wanted}, got {shown(given)}")
+    return "drop" if codes else "error", codes
 
 
 def _fixed(table: Table) -> set[str]:
