@@ -382,9 +382,9 @@ def test_warnings_are_sentences(demo, program, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(
-            "bpinn.cli.facts_of", lambda found: warnings.warn("far away", bp.BpinnWarning, stacklevel=1)
+            "bpinn.commands.facts_of", lambda found: warnings.warn("far away", bp.BpinnWarning, stacklevel=1)
         )
-        monkeypatch.setattr("bpinn.cli.json.dumps", lambda facts: "{}")
+        monkeypatch.setattr("bpinn.commands.json.dumps", lambda facts: "{}")
         done = program("check", demo, "--json")
     assert done.stderr == "bpinn: far away\n"
 

@@ -1,44 +1,27 @@
 """The command line: bpinn new | check | prior | run | resume | report | forward | compare | reproduce | calibrate.
 
+This module has the arguments, and `bpinn.commands` the rest: help does not need JAX, which takes a second to import.
+
 Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 3 it finished and the verdict is "do not
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
 """
 
-import contextlib
-import io
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
-import numpy as np
 import typer
+from typer.core import TyperCommand
 
 import bpinn as bp
-from bpinn import preview
-from bpinn.draft import write_draft
-from bpinn.engine import Progress
 from bpinn.errors import BpinnWarning, InputError
-from bpinn.expressions import PLACEHOLDER
-from bpinn.forward import ForwardCheck, attempted
-from bpinn.inference import check_within
-from bpinn.native import compilation_cache
-from bpinn.problem import extent
-from bpinn.problem_file import METHOD_NAMES, read_problem
-from bpinn.progress import Display
-from bpinn.result import Result
-from bpinn.run_folder import runs
-from bpinn.run_folder.files import write_file
-from bpinn.run_folder.manifest import versions
-from bpinn.run_time import facts_of
 from bpinn.templates import TEMPLATES, write_template
 
-WRONG, DISTRUST, STOPPED = 2, 3, 130
-MOST_CACHED = 2**28  # bytes of compiled programs; the oldest are removed
+WRONG, STOPPED = 2, 130
+# The methods of bpinn itself, so that help does not have to import them; a test compares.
+METHODS = ("hmc", "nuts", "smc", "last-layer", "vi", "flow", "dropout", "pinn")
 
 app = typer.Typer(
     help="Solve differential equations from noisy data, with reliable error bars.",
@@ -64,8 +47,12 @@ def _experiments(incomplete: str) -> list[str]:
     return _completed(reproduction.EXPERIMENTS)(incomplete)
 
 
+def _methods(incomplete: str) -> list[str]:
+    return _completed(bp.Method.registry)(incomplete)  # also those of other packages
+
+
 MethodName = Annotated[
-    str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.", autocompletion=_completed(METHOD_NAMES))
+    str | None, typer.Option(help=f"One of {', '.join(METHODS)}, or of another package.", autocompletion=_methods)
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the report.")]
 Within = Annotated[
@@ -101,29 +88,33 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"bpinn {versions()['bpinn']}")
+        print(f"bpinn {bp.__version__}")
         raise typer.Exit
+
+
+class Command(TyperCommand):
+    """A command that computes something: if asked to, JAX keeps what it compiles for it."""
+
+    def invoke(self, ctx: Any) -> Any:  # after the arguments are read, so that --help does not come here
+        if ctx.obj:
+            from bpinn import commands
+
+            commands.keep_compiled()
+        return super().invoke(ctx)
 
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
     cache: Annotated[bool, typer.Option(help="Keep compiled programs in the user's cache folder.")] = True,
 ) -> None:
-    if cache and jax.config.values["jax_compilation_cache_dir"] is None:
-        _keep_compiled()
+    context.obj = cache
 
 
-def _keep_compiled() -> None:
-    """Let JAX keep what it compiles, so that the next run of the same kind of problem starts sooner."""
-    folder = compilation_cache()
-    # A damaged entry is compiled again; JAX would warn of it in every run.
-    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
-    with contextlib.suppress(OSError):  # a home that cannot be written to
-        folder.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-        jax.config.update("jax_compilation_cache_max_size", MOST_CACHED)
+def _changed(changes: list[str] | None, method: str | None) -> list[str]:
+    """Keys that --set and --method override."""
+    return [*(changes or ()), *([f"inference.method={method}"] if method else ())]
 
 
 @app.command()
@@ -150,16 +141,12 @@ def new(
         return
     if template is not None:
         raise InputError("new: --template and --from cannot be combined; remove one of them")
-    folder = Path(source.stem) if name is None else name
-    paths, said = write_draft(source, folder, dates)
-    for path in paths:
-        print(path)
-    for line in said:
-        print(f"  {line}")
-    print(f"Next: write the equation where {paths[0]} says {PLACEHOLDER}, then: bpinn check {paths[0]}")
+    from bpinn import commands
+
+    commands.draft(source, Path(source.stem) if name is None else name, dates)
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     file: File,
     changes: Changes = None,
@@ -167,24 +154,12 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check a problem file and show what would run: sensors, unknowns, parameters, and the approximate run time."""
-    found = read_problem(file, changes or (), allow_outside=allow_outside)
-    facts = facts_of(found)
-    if as_json:
-        print(json.dumps(facts))
-        return
-    print(found.title)
-    print(f"  {found.problem}")
-    for name, formula in found.equations.items():
-        print(f"  {name} = {formula}")
-    for note in found.notes:
-        print(f"  {note}")
-    print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
-    print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
-    print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
-    print(f"; about {facts['seconds']:.0f} s, longer if chains mix slowly" if facts["seconds"] else "")
+    from bpinn import commands
+
+    commands.check(file, changes or [], allow_outside, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def prior(
     file: File,
     out: Annotated[Path | None, typer.Option(help="A figure to write, prior.png: readings over prior draws.")] = None,
@@ -193,15 +168,12 @@ def prior(
     as_json: Json = False,
 ) -> None:
     """Say whether the prior could have produced the readings, before anything is run."""
-    found = bp.prior.check(read_problem(file, changes or (), allow_outside=allow_outside).problem)
-    print(json.dumps([asdict(group) for group in found.groups]) if as_json else found)
-    if out is not None:
-        _write_figure(out, found.plot())
-    if not found.is_possible:
-        raise typer.Exit(DISTRUST)
+    from bpinn import commands
+
+    commands.prior(file, out, changes or [], allow_outside, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     file: File,
     out: Annotated[Path | None, typer.Option(help="The run folder; default: run, run-2, ... next to the file.")] = None,
@@ -215,23 +187,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a problem file. After Ctrl-C, or when time is over, `bpinn resume` continues the run."""
-    if within is not None:
-        check_within("--within", within)
-    said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
-    started = runs.start(file, out, said, allow_outside=allow_outside)
-    if not (quiet or as_json):
-        found = started.problem_file
-        for line in (
-            found.title,
-            f"  {found.problem}",
-            *(f"  {note}" for note in found.notes),
-            f"  in {started.folder}",
-        ):
-            print(line, file=sys.stderr)
-    _go(started, cores, within, quiet, as_json, no_report)
+    from bpinn import commands
+
+    commands.run(file, out, _changed(changes, method), cores, within, allow_outside, no_report, quiet, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run folder.")],
     cores: Cores = None,
@@ -241,115 +202,34 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
-    if within is not None:
-        check_within("--within", within)
-    found = runs.open_run(folder)
-    _go(found, cores, within, quiet, as_json, no_report)
+    from bpinn import commands
+
+    commands.resume(folder, cores, within, no_report, quiet, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a run; an unfinished one is reported as such.")],
     as_json: Json = False,
 ) -> None:
     """Write the report of a run again: report.html, with figures and tables next to it."""
-    found = runs.open_run(folder)
-    page = found.report(found.load(_warn))
-    print(json.dumps({"report": str(page)}) if as_json else page)
+    from bpinn import commands
+
+    commands.report(folder, as_json)
 
 
-def _warn(message: str) -> None:
-    print(f"bpinn: {message}", file=sys.stderr)
-
-
-def _go(
-    started: runs.FileRun, cores: int | None, within: float | None, quiet: bool, as_json: bool, no_report: bool
-) -> None:
-    report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
-    has_report = started.is_done and started.page.exists()
-    begun = preview.clock()
-    kept = f"what the chains have done so far is kept; resume with: bpinn resume {started.folder}"
-    try:
-        result = started.go(report, _warn, cores, within)
-    except KeyboardInterrupt as interrupt:
-        _warn(f"{str(interrupt).partition(';')[0] or 'stopped'}; {kept}")
-        raise typer.Exit(STOPPED) from None  # typer ends the program without a word at a KeyboardInterrupt
-    stopped = result.interrupted and (within is None or preview.clock() - begun < within)
-    if result.interrupted:
-        why = "stopped" if stopped else f"{within:g} s are over"
-        _warn(f"{why}; {kept}")
-    forward: ForwardCheck | str = ""
-    if not (stopped or no_report or has_report):
-        forward = attempted(result)
-        started.report(result, forward)
-    _tell(result, started, stopped, as_json, forward)
-    if stopped:
-        raise typer.Exit(STOPPED)
-
-
-def _tell(result: Result, started: runs.FileRun, stopped: bool, as_json: bool, forward: ForwardCheck | str) -> None:
-    health = result.diagnose()
-    if as_json:
-        solved = {"forward": forward.verdict if isinstance(forward, ForwardCheck) else None}
-        print(json.dumps(_as_json(result, started) | solved))
-    else:
-        print(result.summary())
-        if isinstance(forward, ForwardCheck) and forward.verdict == "disagrees":
-            print("Forward check: the equations, solved with these unknowns, disagree:")
-            print("\n".join(f"  - {reason}" for reason in forward.reasons))
-        page = started.page
-        if not stopped:
-            print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")
-    if health.verdict == "bad" and not stopped:
-        raise typer.Exit(DISTRUST)
-
-
-def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
-    health, table = result.diagnose(), result.summary().table
-    numbers = {
-        name: {column: float(v) if np.isfinite(v) else None for column, v in row.items()}
-        for name, row in table.to_dict("index").items()
-    }
-    return {
-        "folder": str(started.folder),
-        "verdict": health.verdict,
-        "reasons": health.reasons,
-        "unknowns": numbers,
-        "chains": result.z.shape[0],
-        "draws": result.z.shape[1],
-        "seconds": result.seconds,
-        "interrupted": result.interrupted,
-        "preview": bool(getattr(result.method, "instead_of", "")),
-    }
-
-
-@app.command()
+@app.command(cls=Command)
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     as_json: Json = False,
 ) -> None:
     """Show the unknowns of several runs side by side."""
-    found = [runs.open_run(folder) for folder in folders]
-    rows = [_as_json(one.load(_warn), one) for one in found]
-    if as_json:
-        print(json.dumps(rows))
-        return
-    names = list(dict.fromkeys(name for row in rows for name in row["unknowns"]))
-    header = ["run", *names, "verdict", "seconds"]
-    cells = []
-    for row in rows:
-        values = []
-        for name in names:
-            value = row["unknowns"].get(name)
-            sd = "" if not value or value["sd"] is None else f" ± {value['sd']:.2g}"
-            values.append(f"{value['mean']:.4g}{sd}" if value else "-")
-        cells.append([row["folder"], *values, row["verdict"], f"{sum(row['seconds'].values()):.1f}"])
-    widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
-    for line in [header, *cells]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    from bpinn import commands
+
+    commands.compare(folders, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def forward(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     draws: Annotated[int, typer.Option(help="Number of draws to solve for.", min=1)] = 20,
@@ -357,13 +237,12 @@ def forward(
     as_json: Json = False,
 ) -> None:
     """Solve the equations with the inferred unknowns, and say whether the solutions reproduce fields and readings."""
-    found = bp.forward_check(runs.open_run(folder).load(_warn), draws, kind=kind)
-    print(json.dumps(found.as_dict()) if as_json else found)
-    if found.verdict == "disagrees":
-        raise typer.Exit(DISTRUST)
+    from bpinn import commands
+
+    commands.forward(folder, draws, kind, as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def reproduce(
     names: Annotated[
         list[str] | None,
@@ -389,7 +268,7 @@ def reproduce(
     package.reproduce(names or [], preset=preset, seed=seed, seeds=seeds, out=out, progress=not quiet)
 
 
-@app.command()
+@app.command(cls=Command)
 def calibrate(
     file: File,
     simulations: Annotated[int, typer.Option(help="Number of data sets to simulate.", min=10)] = 200,
@@ -400,26 +279,6 @@ def calibrate(
     quiet: Quiet = False,
 ) -> None:
     """Check, on data simulated from the prior, whether the error bars are correct. Ctrl-C and rerun to resume."""
-    said = [*(changes or ()), *([f"inference.method={method}"] if method else ())]
-    found = read_problem(file, said, allow_outside=allow_outside)
-    folder = found.path.parent / "calibration" if out is None else out
-    method_used: Any = found.method
-    if found.chains is not None:
-        method_used = replace(method_used, chains=found.chains)
-    answer = bp.calibration.sbc(
-        found.problem, method_used, simulations=simulations, seed=found.seed, out=folder, progress=not quiet
-    )
-    print(answer)
-    figure = folder / "ranks.png"
-    _write_figure(figure, bp.plot.calibration(answer))
-    print(f"Ranks: {figure}")
+    from bpinn import commands
 
-
-def _write_figure(path: Path, figure: Any) -> None:
-    kind = path.suffix.removeprefix(".").lower()
-    known = figure.canvas.get_supported_filetypes()
-    if kind not in known:
-        raise InputError(f"--out {path}: expected the name of a figure, such as {path.stem or 'prior'}.png")
-    with io.BytesIO() as picture:
-        figure.savefig(picture, format=kind)
-        write_file(path, picture.getvalue())
+    commands.calibrate(file, simulations, out, _changed(changes, method), allow_outside, quiet)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpyro.distributions as dist
-from scipy.stats import qmc
+import scipy  # which imports its parts when they are first used; together they take a second
 
 from bpinn.errors import InputError
 from bpinn.quantities import Coordinate, Equation, Names, Partial, label_of
@@ -94,6 +94,7 @@ def filled(domain: Mapping[str, tuple[float, float]], count: int, skip: int = 1)
     if len(domain) == 1:
         ((name, ends),) = domain.items()
         return {name: np.linspace(*ends, count)}
+    qmc = scipy.stats.qmc
     halton = qmc.Halton(len(domain), scramble=False)
     halton.fast_forward(skip)
     low, high = zip(*domain.values(), strict=True)

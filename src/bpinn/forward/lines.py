@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_ivp
+import scipy  # which imports its parts when they are first used; together they take a second
 
 from bpinn.errors import InputError
 from bpinn.forward.laws import WHERE
@@ -264,7 +264,7 @@ class Lines:
 
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = solve_ivp(
+            found = scipy.integrate.solve_ivp(
                 slope, (self.start, self.end), start, method=METHOD, rtol=TOLERANCE, atol=TOLERANCE * size,
                 jac=lambda t, y: self.jacobian(y, t, draw), dense_output=True,
             )  # fmt: skip

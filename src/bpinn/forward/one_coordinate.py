@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_bvp, solve_ivp
+import scipy  # which imports its parts when they are first used; together they take a second
 
 from bpinn.forward.pointwise import Inner, Pointwise, Unsolved
 from bpinn.forward.system import System, interpolated, unknowns_of, values_of
@@ -124,7 +124,7 @@ class OneCoordinate:
                 raise Unsolved(f"the solution grows without bound, or takes too many steps, near {along}={x:.4g}")
             return self.slope(np.array([x]), y[:, None], draw)[:, 0]
 
-        found = solve_ivp(
+        found = scipy.integrate.solve_ivp(
             slope, (self.low, self.high), start, method="LSODA", rtol=TOLERANCE, atol=TOLERANCE * size * 1e-2,
             dense_output=True,
         )  # fmt: skip
@@ -144,7 +144,7 @@ class OneCoordinate:
             )
 
         rows = np.linspace(0, GRID - 1, MESH).round().astype(int)
-        found = solve_bvp(
+        found = scipy.integrate.solve_bvp(
             lambda x, y: self.slope(x, y * size[:, None], draw) / size[:, None], ends, self.grid[rows],
             given[:, rows] / size[:, None], tol=1e-4, max_nodes=MOST_MESH,
         )  # fmt: skip

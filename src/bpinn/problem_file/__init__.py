@@ -18,7 +18,6 @@ from bpinn.problem_file.toml_table import Table, did_you_mean, finite, number, s
 from bpinn.quantities import Names, Partial
 from bpinn.run_folder.manifest import MANIFEST
 
-METHOD_NAMES = tuple(Method.registry)
 LARGEST = 2**20  # bytes of a problem file
 HIGHEST_ORDER = 8
 PROBLEM = "problem.toml"
