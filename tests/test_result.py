@@ -254,7 +254,8 @@ def test_infer_saves_where_told(tmp_path):
 
 def test_arviz_gets_all_groups(result):
     tree = result.to_arviz()
-    assert set(tree.children) == {"posterior", "sample_stats", "log_likelihood", "observed_data", "constant_data"}
+    groups = {"posterior", "posterior_predictive", "sample_stats", "log_likelihood", "observed_data", "constant_data"}
+    assert set(tree.children) == groups
     np.testing.assert_array_equal(tree["posterior"]["k"].values, result.draws("k"))
     total = sum(tree["log_likelihood"][name].values.sum(-1) for name in result.problem.sensors)
     z = jnp.asarray(result.z[1, 5])

@@ -7,18 +7,19 @@ import numpy as np
 from scipy.special import ndtri
 
 from bpinn.errors import InputError
+from bpinn.labelled import Labelled
 
 KEEP_BYTES = 512 * 2**20  # predictions up to this size are cached, larger ones are recomputed as needed
 GAUSSIAN_DRAWS = 1000
 
 
-class Prediction:
+class Prediction(Labelled):
     """The posterior of a quantity at points.
 
     ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
-    (chains, draws, *points). Evaluation is lazy, and predictions too large for memory are evaluated one chunk of
-    points at a time. A method that gives single solutions has no error bars: without
-    ``spread`` the sd and the intervals are NaN.
+    (chains, draws, *points). `to_pandas` and `to_xarray` give them along with their coordinates. Evaluation is lazy,
+    and predictions too large for memory are evaluated one chunk of points at a time. A method that gives single
+    solutions has no error bars: without ``spread`` the sd and the intervals are NaN.
     """
 
     def __init__(

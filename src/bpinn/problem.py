@@ -388,7 +388,7 @@ class Problem:
             check_prior(noise, where)
             check_positive(noise, where)
             called = f"noise_{name}"
-            if called in self.unknowns or called in self.noise_priors:
+            if called in (*self.unknowns, *self.noise_priors, *self.fields, *self.domain):
                 raise InputError(
                     f"{where}: the inferred noise gets the name {called!r}, which is already taken; rename the sensors"
                 )

@@ -16,7 +16,7 @@ from jax import Array
 from bpinn.compiling import FUSED
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
-from bpinn.measurements import Placed, Quantity, label, terms_of
+from bpinn.measurements import Placed, Quantity, label, set_coordinates, terms_of
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem, Readings
 from bpinn.quantities import trace_equation
@@ -34,6 +34,13 @@ def measured(problem: Problem, quantity: Quantity, where: str) -> Quantity:
             raise
         return problem.sensors[quantity].quantity
     return quantity
+
+
+def coordinates_of(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
+    """The coordinates that a quantity depends on, without those that it fixes itself."""
+    terms = terms_of(quantity, problem.names, where)
+    itself = set_coordinates(terms)
+    return tuple(c for c in problem.names.coordinates_of(terms[0].equation) if c not in itself)
 
 
 @dataclass(frozen=True, eq=False)

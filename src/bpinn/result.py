@@ -1,6 +1,6 @@
 """Result: draws from the posterior, with summaries, diagnostics and predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpinn import convergence, diagnostics
+from bpinn import diagnostics
 from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
@@ -20,42 +20,10 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import QuantityAt, measured
 from bpinn.run_output import RunOutput, SamplerStats
+from bpinn.summary import NOT_TRUSTED, Summary, table_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
-
-
-NOT_TRUSTED = "Not to be trusted, for the reasons below:"
-
-
-class Summary:
-    """A table of the unknowns, one row each, and the health of the run; prints as text.
-
-    ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
-    ``warning`` is printed above them.
-    """
-
-    def __init__(self, table: "pd.DataFrame", notes: str, warning: str = ""):
-        self.table, self.notes, self.warning = table, notes, warning
-
-    def __getitem__(self, column: str) -> "pd.Series":
-        return self.table[column]
-
-    @property
-    def loc(self) -> Any:
-        return self.table.loc
-
-    def __str__(self) -> str:
-        if self.table.empty:
-            return self.notes
-        formats = {"rhat": "{:.3f}".format, "ess": "{:.0f}".format}
-        shown = self.table.rename(columns={"rhat": "R-hat", "ess": "ESS"})
-        formatters = {c: formats.get(c.lower().replace("-", ""), "{:.4g}".format) for c in shown.columns}
-        above = f"{self.warning}\n" if self.warning else ""
-        return above + shown.to_string(formatters=formatters) + "\n" + self.notes
-
-    __repr__ = __str__
 
 
 @dataclass(frozen=True)
@@ -146,31 +114,24 @@ class Result:
         """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, and the health verdict."""
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
-        count = len(self.monitor.numbers)
-        values = self.monitor.numbers_of(self.functionals)
-        flat = values.reshape(values.shape[0] * values.shape[1], count).astype(float)
-        columns = {"mean": flat.mean(axis=0)}
-        if self.method.has_spread:
-            low, high = np.quantile(flat, [0.5 - p / 2, 0.5 + p / 2], axis=0)
-            tail = f"{100 * (0.5 - p / 2):g}%", f"{100 * (0.5 + p / 2):g}%"
-            columns |= {"sd": flat.std(axis=0, ddof=1), tail[0]: low, tail[1]: high}
-        else:
-            columns |= {"sd": np.full(count, np.nan)}
-        if self.method.is_markov:
-            columns |= {"rhat": convergence.rhat_of(values) if count else np.zeros(0)}
-            columns |= {"ess": convergence.ess_of(values) if count else np.zeros(0)}
-        import pandas as pd  # imported here because it takes a third of a second
-
-        table = pd.DataFrame(columns, index=list(self.monitor.number_names))
-        stopped = ", stopped early" if self.interrupted else ""
-        total, health = sum(self.seconds.values()), self.diagnose()
-        notes = f"{type(self.method).__name__}, {self.extent}{stopped}, {total:.1f} s\n{health}"
-        return Summary(table, notes, NOT_TRUSTED if health.verdict == "bad" else "")
+        health = self.diagnose()
+        return Summary(
+            table_of(self.monitor, self.functionals, self.method, p),
+            self.about,
+            health,
+            NOT_TRUSTED if health.verdict == "bad" else "",
+        )
 
     @property
     def extent(self) -> str:
         """The number of chains and draws, in words."""
         return self.method.extent(*self.z.shape[:2])
+
+    @property
+    def about(self) -> str:
+        """The method, the number of chains and draws, and the seconds, in words."""
+        stopped = ", stopped early" if self.interrupted else ""
+        return f"{type(self.method).__name__}, {self.extent}{stopped}, {sum(self.seconds.values()):.1f} s"
 
     def only(self, *chains: int) -> "Result":
         """The result with a subset of its chains, such as those on one of several solutions.
@@ -360,11 +321,26 @@ class Result:
             return np.broadcast_to(self.draws(readings.noise_name).reshape(-1, 1).astype(float), shape)
         return None if readings.noise is None else np.broadcast_to(np.asarray(readings.noise, float), shape)
 
-    def to_arviz(self) -> "xr.DataTree":
-        """The draws as ArviZ's DataTree: posterior, sample_stats, log_likelihood and the data."""
-        from bpinn.storage import to_arviz
+    def to_arviz(
+        self, at: Mapping[str, Any] | None = None, *, quantities: Sequence[Quantity] | None = None, seed: int = 0
+    ) -> "xr.DataTree":
+        """The result as ArviZ's DataTree, for its plots and statistics.
 
-        return to_arviz(self)
+        The groups are posterior (unknowns, inferred noises, and fields at points), posterior_predictive (new readings
+        at the places of the readings), log_likelihood, sample_stats, observed_data, and constant_data (the places).
+        A name that is already taken gets a suffix, such as ``chain_unknown`` for an unknown called ``chain``.
+
+        Arguments:
+            at: the points of fields, as in `predict`; by default a coarse grid over the domain.
+            quantities: what to hold at these points, as in `predict`; all fields by default, ``[]`` for none.
+            seed: seed of the new readings.
+
+        Example:
+            ``arviz_stats.summary(result.to_arviz(), var_names=["k"])``
+        """
+        from bpinn.arviz_tree import to_arviz
+
+        return to_arviz(self, at, quantities, seed)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one file, without pickle; `bpinn.load` reads it."""

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
-from bpinn.compiling import FUSED
 from bpinn.errors import DamagedError, InputError
 from bpinn.fields import Field
 from bpinn.fields.kernels import Stationary
@@ -33,8 +32,6 @@ from bpinn.run_folder.files import draws_checksum, map_draws, read_arrays, write
 from bpinn.run_output import SamplerStats
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from bpinn.result import Result
 
 FORMAT, READABLE = 2, (1, 2)  # the format that is written, and those that can be read; 1 is version 0.1's
@@ -368,29 +365,3 @@ def _rebuild_prior(about: dict[str, Any]) -> dist.Distribution:
     if not (isinstance(kind, type) and issubclass(kind, dist.Distribution)):
         raise InputError(f"load: {about['type']!r} is not a numpyro distribution")
     return kind(**parameters)
-
-
-# --- other formats ---
-
-
-def to_arviz(result: "Result") -> "xr.DataTree":
-    """The draws as a DataTree with ArviZ's groups."""
-    import arviz_base
-
-    names = {"divergent": "diverging", "acceptance": "acceptance_rate", "log_density": "lp", "gradients": "n_steps"}
-    posterior, data = result.posterior, result.posterior.data
-    evaluate = jax.jit(jax.vmap(lambda z: posterior.model.pointwise_log_likelihood(z, data)), compiler_options=FUSED)
-    flat = result.z.reshape(-1, result.z.shape[-1])
-    parts = [evaluate(flat[i : i + 500]) for i in range(0, len(flat), 500)]
-    pointwise = [np.concatenate(p).reshape(*result.z.shape[:2], -1) for p in zip(*parts, strict=True)]
-    readings = result.problem.readings
-    return arviz_base.from_dict(
-        {
-            "posterior": {name: result.draws(name) for name in result.names},
-            "sample_stats": {names.get(name, name): values for name, values in result.stats.items()},
-            "log_likelihood": {r.name: p for r, p in zip(readings, pointwise, strict=True)},
-            "observed_data": {r.name: r.values for r in readings},
-            "constant_data": {f"{r.name}_{c}": a for r in readings for c, a in r.at.items()},
-        },
-        attrs={"/": {"method": repr(result.method), "seed": result.seed, **result.versions}},
-    )

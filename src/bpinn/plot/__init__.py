@@ -25,7 +25,7 @@ from bpinn.measurements import Quantity, label
 from bpinn.plot import drawing, views
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
-from bpinn.quantity_at import QuantityAt, measured
+from bpinn.quantity_at import QuantityAt, coordinates_of, measured
 from bpinn.result import Result
 
 
@@ -104,7 +104,7 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
     """
     _check_result(result, "field")
     where = f"field {label(name)!r}"
-    needed = views.coordinates(result.problem, measured(result.problem, name, where), where)
+    needed = coordinates_of(result.problem, measured(result.problem, name, where), where)
     fixed = [c for c in needed if isinstance(at, Mapping) and c in at and np.size(at[c]) == 1]
     if len(needed) - len(fixed) > 1:
         return maps(result, name, at, truth=truth)
@@ -202,7 +202,7 @@ def overview(result: Result, *, truth: Any = None) -> Figure:
     others: list[drawing.Draw] = []
     for name, quantity in views.pictured(problem):
         where = f"overview {name!r}"
-        needed = views.coordinates(problem, quantity, where)
+        needed = coordinates_of(problem, quantity, where)
         middle = {c: sum(problem.domain[c]) / 2 for c in needed[2:]}
         view = views.view(result, quantity, {**views.mesh(problem, needed[:2]), **middle}, truth, where, called=name)
         if len(needed) > 1:
@@ -298,7 +298,7 @@ def covariance(
     quantity = next(iter(problem.fields)) if quantity is None else quantity
     where = f"covariance {label(quantity)!r}"
     if at is None:
-        first, *others = views.coordinates(problem, measured(problem, quantity, where), where) or ("",)
+        first, *others = coordinates_of(problem, measured(problem, quantity, where), where) or ("",)
         at = {c: sum(problem.domain[c]) / 2 for c in others}
         at |= {first: np.linspace(*problem.domain[first], 51)} if first else {}
     located = QuantityAt.of(problem, quantity, at, where)

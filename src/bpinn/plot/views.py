@@ -11,12 +11,12 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bpinn.errors import InputError
-from bpinn.measurements import Quantity, label, set_coordinates, terms_of
+from bpinn.measurements import Quantity, label
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
 from bpinn.prior import Expectation, PriorCheck, predict, replicas
 from bpinn.problem import Problem
-from bpinn.quantity_at import measured
+from bpinn.quantity_at import coordinates_of, measured
 from bpinn.result import Result
 
 GREEK = "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|mu|nu|xi|rho|sigma|tau|phi|chi|psi|omega"
@@ -87,7 +87,7 @@ def view(
 ) -> View:
     problem, called = result.problem, called or label(quantity)
     itself = measured(problem, quantity, where)
-    needed = coordinates(problem, itself, where)
+    needed = coordinates_of(problem, itself, where)
     prediction = result.predict(quantity, mesh(problem, needed) if at is None else at, noise=noise)
     groups = [r for r in problem.readings if problem.names.same(problem.sensors[r.name].quantity, itself)]
     if isinstance(truth, Mapping | Truth):
@@ -169,12 +169,6 @@ def prior_views(found: PriorCheck) -> Iterator[PriorView]:
             order = np.argsort(readings.values, kind="stable")
             x, values = np.arange(1.0, len(order) + 1), readings.values[order]
             yield PriorView(*kept, None, {}, x, drawn[readings.name][:, order], x, values, np.zeros(len(x)))
-
-
-def coordinates(problem: Problem, quantity: Quantity, where: str) -> tuple[str, ...]:
-    terms = terms_of(quantity, problem.names, where)
-    itself = set_coordinates(terms)
-    return tuple(c for c in problem.names.coordinates_of(terms[0].equation) if c not in itself)
 
 
 def pictured(problem: Problem) -> list[tuple[str, Quantity]]:

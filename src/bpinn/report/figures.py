@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from bpinn.diagnostics import LOG_DENSITY
 from bpinn.forward import ForwardCheck
 from bpinn.forward.laws import TIMES
+from bpinn.labelled import columns
 from bpinn.plot import drawing, views
 from bpinn.predictive import Check
 from bpinn.prior import PriorCheck
+from bpinn.quantity_at import coordinates_of
 from bpinn.result import Mode, Result
 
 PANEL, WIDE, NARROW = (4.1, 3.2), (8.6, 3.6), (3.8, 3.2)  # inches: half the page, all of it, and a phone's
@@ -60,21 +62,18 @@ class Portrait:
     def table(self) -> dict[str, np.ndarray]:
         """Columns for a file: coordinates, mean, sd, bounds of the 95% interval, and the truth if known."""
         prediction, view = self.view.prediction, self.view
-        columns = {c: prediction.at[c] for c in view.needed} | {"mean": prediction.mean}
-        if not view.certain:
-            low, high = prediction.interval(0.95)
-            columns |= {"sd": prediction.sd, "2.5%": low, "97.5%": high}
+        found = {c: prediction.at[c] for c in view.needed} | columns(prediction)
         if view.truth is not None:
-            columns["truth"] = view.truth
+            found["truth"] = view.truth
         shape = prediction.mean.shape
-        return {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+        return {name: np.broadcast_to(values, shape).ravel() for name, values in found.items()}
 
 
 def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
     """Portraits of every field and every other measured quantity."""
     problem, found = result.problem, []
     for name, quantity in views.pictured(problem):
-        needed = views.coordinates(problem, quantity, f"report {name!r}")
+        needed = coordinates_of(problem, quantity, f"report {name!r}")
         time = next((c for c in needed if c in TIMES), None)
         space = [c for c in needed if c != time]
         # a plane of two coordinates, including time if there is only one in space
