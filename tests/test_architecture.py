@@ -7,7 +7,7 @@ import bpinn
 
 ROOT = Path(bpinn.__file__).parent
 ORDER = [
-    "errors", "compiling", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
+    "errors", "compiling", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "physics", "problem",
     "evaluation", "parameters", "quantity_at", "monitor", "posterior", "conditional", "coordinates", "labelled", "prediction", "prior", "reference",
@@ -24,7 +24,7 @@ ORDER = [
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot",
     "misfit", "criticism", "predictive", "reweighting", "notation", "habits", "expressions", "report.formatting",
-    "report.figures", "report",
+    "report.figures", "report", "report.cells",
     "data_files.limits", "data_files.numbers", "data_files.timestamps", "data_files.table", "data_files.delimited",
     "data_files.binary", "data_files",
     "problem_file.toml_table", "problem_file.settings", "problem_file.data", "problem_file.sensors", "problem_file",

@@ -22,6 +22,7 @@ from bpinn.convergence import (
     statistics,
 )
 from bpinn.run_output import RunOutput, SamplerStats
+from bpinn.shown import Shown
 
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are expected: step sizes go up to the limit of stability
 
@@ -34,7 +35,7 @@ VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}  
 
 
 @dataclass
-class Diagnosis:
+class Diagnosis(Shown):
     """The health of a run: a verdict, the reasons for it, and what to try.
 
     ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;

@@ -8,12 +8,13 @@ from scipy.special import ndtri
 
 from bpinn.errors import InputError
 from bpinn.labelled import Labelled
+from bpinn.shown import Shown
 
 KEEP_BYTES = 512 * 2**20  # predictions up to this size are cached, larger ones are recomputed as needed
 GAUSSIAN_DRAWS = 1000
 
 
-class Prediction(Labelled):
+class Prediction(Labelled, Shown):
     """The posterior of a quantity at points.
 
     ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
@@ -45,6 +46,10 @@ class Prediction(Labelled):
 
     def __repr__(self) -> str:
         return f"Prediction({self.label!r}, {self._chains} chains, {self._draws} draws, points {self._shape})"
+
+    def is_quick(self, most: int) -> bool:
+        """Whether it has been evaluated, or has at most so many bytes of draws."""
+        return "_moments" in vars(self) or self._held is not None or self._nbytes <= most
 
     def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
         """(points, draws at these points) over all points; the draws are cached if they are small enough."""

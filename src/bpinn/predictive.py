@@ -24,6 +24,7 @@ from bpinn.prior import predicted
 from bpinn.problem import Readings, counted
 from bpinn.quantities import StoredFunction
 from bpinn.result import Result
+from bpinn.shown import Shown
 
 MOST_DRAWS = 1000
 FAMILY = 0.05  # probability that any reading is called surprising although the model is correct
@@ -97,7 +98,7 @@ class SensorFit:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """The fit of all sensors; prints as a table, with the surprising readings."""
 
     groups: tuple[SensorFit, ...]

@@ -19,6 +19,7 @@ from bpinn.posterior import Model, Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
+from bpinn.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +97,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class PriorCheck:
+class PriorCheck(Shown):
     """The readings beside what the prior expects of them; prints in words, and `plot` draws it."""
 
     groups: tuple[Expectation, ...]

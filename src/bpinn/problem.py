@@ -25,6 +25,7 @@ from bpinn.likelihoods import Likelihood, LocationScale, likelihood_of
 from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
 from bpinn.physics import SHARE, Physics, typical_size
 from bpinn.quantities import Equation, Names, Partial, StoredFunction, Unknown, trace_equation
+from bpinn.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Readings:
         return counted(len(self.values), self.is_exact)
 
 
-class Problem:
+class Problem(Shown):
     """A differential equation, its unknowns, and the readings.
 
     Arguments:

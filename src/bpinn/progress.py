@@ -1,11 +1,12 @@
-"""The progress display: live lines in a terminal, plain lines elsewhere."""
+"""The progress display: live lines in a terminal, one output that is updated in a notebook, plain lines elsewhere."""
 
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from html import escape
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -13,19 +14,45 @@ from bpinn.convergence import GOOD_ESS, ess_of, rhat_of
 from bpinn.engine import Progress
 from bpinn.monitor import Monitor
 
-EVERY_SECONDS = 5.0  # between plain lines
+EVERY_SECONDS, EVERY_UPDATE = 5.0, 0.5  # between plain lines, and between updates of a notebook
 JUDGED_SECONDS = 1.0  # between evaluations of R-hat, ESS and the unknowns
 FEWEST_JUDGED = 20  # draws of a chain
 MOST_SHOWN = 4  # unknowns
 BACK = "\x1b[{}F\x1b[J"  # move up this many lines, and clear from there
 
 
+def notebook() -> Callable[..., Any] | None:
+    """The function `display` of the notebook in which we run; None elsewhere. Does not import IPython by itself."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return None if module is None or not hasattr(shell, "kernel") else module.display.display
+
+
+class Cell:
+    """An output of a notebook with one text, which is updated until it is finished; the next text gets a new one."""
+
+    def __init__(self, display: Callable[..., Any]):
+        self.display, self._shown = display, None
+
+    def write(self, text: str, finished: bool) -> None:
+        style = "margin: 0; padding: 0; background: none; white-space: pre-wrap"
+        content = {"text/plain": text, "text/html": f'<pre style="{style}">{escape(text)}</pre>'}
+        if self._shown is None:
+            self._shown = self.display(content, raw=True, display_id=True)
+        else:
+            self._shown.update(content, raw=True)
+        if finished:
+            self._shown = None
+
+
 class Display:
-    """Prints progress to stderr; R-hat and ESS are those of the worst field value or unknown so far."""
+    """Shows progress on stderr or in a notebook; R-hat and ESS are those of the worst field value or unknown so far."""
 
     def __init__(self, stream: TextIO | None = None):
+        display = notebook() if stream is None else None
+        self.cell = None if display is None else Cell(display)
         self.stream = stream or sys.stderr
-        self.live = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.live = self.cell is None and self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self._printed = self._judged = time.perf_counter()
         self._mixing: list[str] = []
         self._estimates: list[str] = []
@@ -38,7 +65,8 @@ class Display:
     def __call__(self, progress: Progress) -> None:
         now = time.perf_counter()
         finished = all(chain.finished for chain in progress.chains)
-        if not self.live and not finished and now - self._printed < EVERY_SECONDS:
+        between = 0.0 if self.live else EVERY_SECONDS if self.cell is None else EVERY_UPDATE
+        if not finished and now - self._printed < between:
             return
         self._printed = now
         self._write(self._lines_of(progress, now), finished)
@@ -107,6 +135,9 @@ class Display:
         self._estimates = estimates(progress.monitor, draws)
 
     def _write(self, lines: list[list[str]], finished: bool) -> None:
+        if self.cell is not None:
+            self.cell.write("\n".join("  ".join(parts) for parts in lines), finished)
+            return
         if self.live:
             width = shutil.get_terminal_size().columns - 1
             shown = [line[:width] for line in ("  ".join(parts) for parts in lines)]

@@ -20,6 +20,7 @@ from bpinn.prediction import Prediction
 from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import QuantityAt, measured
 from bpinn.run_output import RunOutput, SamplerStats
+from bpinn.shown import Shown
 from bpinn.summary import NOT_TRUSTED, Summary, table_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Mode:
+class Mode(Shown):
     """One of several solutions (see `Result.modes`).
 
     ``share`` is its share of the draws; ``probability`` its posterior probability, with standard error ``error``, if
@@ -52,7 +53,7 @@ class Mode:
 
 
 @dataclass
-class Result:
+class Result(Shown):
     """Draws from the posterior of a problem.
 
     ``z`` has shape (chains, draws, dim); ``stats`` holds the sampler's statistics of each draw; ``history`` what was

@@ -9,6 +9,7 @@ from bpinn import convergence, diagnostics
 from bpinn.labelled import ends_of
 from bpinn.methods import Method
 from bpinn.monitor import Monitor
+from bpinn.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 NOT_TRUSTED = "Not to be trusted, for the reasons below:"
 
 
-class Summary:
+class Summary(Shown):
     """A table of the unknowns, one row each, and the health of the run; prints as text.
 
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.

@@ -13,6 +13,7 @@ from bpinn.forward.system import System
 from bpinn.likelihoods import LocationScale
 from bpinn.problem import Readings
 from bpinn.quantities import Coordinate, Partial, Unknown
+from bpinn.shown import Shown
 
 FARTHEST = 30.0  # standard deviations at which residuals are cut
 # How much larger the squared residuals of solutions may be than those of fields, and than expected, in their standard
@@ -242,7 +243,7 @@ class ReadingsCompared:
 
 
 @dataclass(frozen=True, eq=False)
-class ForwardCheck:
+class ForwardCheck(Shown):
     """The solutions of the equations for draws of the unknowns, compared with fields and readings; prints as text.
 
     ``kind`` is "initial", "boundary" or "lines". ``tried`` draws were solved for, and ``unsolved`` says why some were

@@ -1,7 +1,7 @@
 """Plots of results and of the prior: fields with their uncertainty, posteriors of unknowns, traces, an overview.
 
 Every function returns a matplotlib `Figure` and does not touch pyplot or the global style, so it works in a script,
-in a notebook (after ``%matplotlib inline``) and on a server: ``bp.plot.overview(result).savefig("overview.png")``.
+in a notebook and on a server: ``bp.plot.overview(result).savefig("overview.png")``.
 
 Blue is the posterior (line: mean, shaded: central interval), dashed black the truth, orange points the readings and
 grey the prior. The palette is colour-blind safe.

@@ -1,5 +1,6 @@
 """Drawing: the palette, the layout of panels, and a function for each kind of panel."""
 
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -42,6 +43,15 @@ ALONE, BESIDE, FLAT, SQUARE = (5.2, 3.2), (3.5, 2.8), (5.2, 2.0), (4.4, 3.6)  # 
 Draw = Callable[[Axes], None]  # draws one panel
 
 
+class Drawn(Figure):
+    """A figure that notebooks show without `%matplotlib inline`, which registers figures of pyplot only."""
+
+    def _repr_png_(self) -> bytes:
+        with io.BytesIO() as picture:
+            self.savefig(picture, format="png", dpi=100)
+            return picture.getvalue()
+
+
 def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float]) -> Figure:
     """Lay out panels row by row (None leaves a gap) under one shared legend without duplicate labels."""
     columns = min(columns, len(panels))
@@ -49,7 +59,7 @@ def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float
     width, height = ALONE if size == BESIDE and len(panels) == 1 else size
     entries: dict[str, Any] = {}
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+        figure: Figure = Drawn(figsize=(columns * width, rows * height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr, call-arg]
         for i, draw in enumerate(panels):
             if draw is None:

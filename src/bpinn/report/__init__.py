@@ -6,6 +6,7 @@ import datetime
 import io
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,15 @@ def _with_error(mean: float, sd: float) -> str:
     return f"{mean:.{decimals}f} ± {sd:.{decimals}f}".replace("-", "−")
 
 
+@cache
+def environment() -> Environment:
+    """The templates of this package; they escape what is put into them."""
+    loader = PackageLoader("bpinn", "report")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters["number"] = _number
+    return found
+
+
 def _page(
     result: Result,
     found: list[Portrait],
@@ -226,14 +236,10 @@ def _page(
     tables: list[tuple[str, str]],
     load_from: str | None,
 ) -> str:
-    loader = PackageLoader("bpinn", "report")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = _number
     health, problem = result.diagnose(), result.problem
-    return environment.get_template("page.html").render(
+    return environment().get_template("page.html").render(
         title=title,
+        colours=formatting.COLOURS,
         made=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         health=health,
         verdict=VERDICTS[health.verdict],

@@ -17,6 +17,7 @@ from bpinn.notation import mathml_name, mathml_number
 from bpinn.problem import Problem, Readings
 from bpinn.storage import describe_quantity
 
+COLOURS = {"good": "#009E73", "care": "#E69F00", "bad": "#D55E00"}  # of verdicts, from Okabe and Ito's palette
 PARAMETERS: dict[type, dict[str, str]] = {
     dist.Normal: {"loc": "mean", "scale": "sd"},
     dist.HalfNormal: {"scale": "sd"},
