@@ -1,9 +1,10 @@
-"""What notebooks show: objects as HTML, and progress in one output."""
+"""What notebooks show: objects as HTML, progress in one output; and the tutorials in notebooks/, which run as written."""
 
 import html
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,9 @@ from bpinn.diagnostics import Diagnosis
 from bpinn.prediction import GaussianPrediction, Prediction
 from bpinn.report import formatting
 
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+QUICK = "bp.HMC(num_warmup=40, num_draws=40, num_leapfrog=8, chains=2)"
 SCRIPT = "<script>alert('a & b')</script>"
 
 
@@ -172,3 +176,46 @@ def test_ipython_in_a_terminal_is_a_terminal(cell):
 
 def test_a_stream_that_is_given_is_used(cell):
     assert progress.Display(sys.stderr).cell is None
+
+
+# --- the tutorials ---
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_tutorials_are_valid_and_have_no_outputs(path):
+    nbformat = pytest.importorskip("nbformat")
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    for one in book.cells:
+        if one.cell_type == "code":
+            assert one.outputs == []
+            assert one.execution_count is None
+
+
+def test_there_are_three_tutorials_and_their_links_lead_somewhere():
+    assert len(NOTEBOOKS) == 3
+    for path in NOTEBOOKS:
+        for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+            assert (FOLDER / link).exists(), link
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_tutorials_run(path, monkeypatch):
+    """In a kernel, as they are but for fewer draws."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("xarray_einstats")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    book = nbformat.read(path, as_version=4)
+    runs = [one for one in book.cells if "bp.HMC()" in one.source]
+    assert runs
+    for one in runs:
+        one.source = one.source.replace("bp.HMC()", QUICK)
+    nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    outputs = [output for one in book.cells if one.cell_type == "code" for output in one.outputs]
+    assert "\x1b" not in str(outputs)
+    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert any("draws 40/40" in page for page in pages)
+    assert any('class="bpinn"' in page for page in pages)
+    assert any("image/png" in output.get("data", {}) for output in outputs)
