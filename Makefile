@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@echo "== Inferring a reaction rate from 40 noisy readings (examples/inverse_1d.py, about ten seconds)"
-	@$(BIN)/python examples/inverse_1d.py --out demo
+	@$(BIN)/python examples/inverse_1d.py --out demo-result
 
 test: $(READY) lint
 	@echo "== Running the tests (a few minutes)"
@@ -66,4 +66,4 @@ bench-quick:
 		PAGE=benchmarks/work/performance.md
 
 clean:
-	rm -rf $(VENV) demo benchmarks/.envs benchmarks/work verification/work
+	rm -rf $(VENV) demo-result benchmarks/.envs benchmarks/work verification/work
