@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` imports a name when it is first used
     from bpinn import calibration, likelihoods, paper, plot, predictive, prior, reference, report
+    from bpinn.design import NextSensor, Separation, next_sensor
     from bpinn.errors import BpinnWarning, InputError
     from bpinn.fields import (
         MLP,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
 _HOMES = {
     name: module
     for module, names in {
+        "design": "NextSensor Separation next_sensor",
         "errors": "BpinnWarning InputError",
         "fields": "MLP Exponential Field GaussianProcess KarhunenLoeve Matern32 Matern52 SquaredExponential",
         "forward": "ForwardCheck forward_check",
@@ -80,6 +82,7 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Method",
+    "NextSensor",
     "Periodic",
     "Physics",
     "Posterior",
@@ -88,6 +91,7 @@ __all__ = [
     "Record",
     "Result",
     "Sensors",
+    "Separation",
     "SquaredExponential",
     "Stage",
     "__version__",
@@ -96,6 +100,7 @@ __all__ = [
     "infer",
     "likelihoods",
     "load",
+    "next_sensor",
     "paper",
     "plot",
     "predictive",

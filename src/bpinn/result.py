@@ -26,6 +26,7 @@ from bpinn.summary import NOT_TRUSTED, Summary, table_of
 if TYPE_CHECKING:
     import xarray as xr
 
+    from bpinn.design import Separation
 
 @dataclass(frozen=True)
 class Mode(Shown):
@@ -181,6 +182,18 @@ class Result(Shown):
             probability, error = known[i] if known else (None, None)
             found.append(Mode(part, share, probability, error, differs))
         return found
+
+    def tell_apart(self, candidates: Any = None, noise: Any = None, of: Any = None) -> "Separation":
+        """Which single reading would tell the solutions apart best, for draws on several solutions.
+
+        Arguments are those of `bp.next_sensor`: places, noise, and what can be read.
+
+        Example:
+            ``print(result.tell_apart()); result.tell_apart().plot().savefig("apart.png")``
+        """
+        from bpinn.design.separation import tell_apart  # imported here because design imports this module
+
+        return tell_apart(self, candidates, noise, of)
 
     def _probabilities(self, inside: np.ndarray) -> list[tuple[float, float]] | None:
         """Probabilities and standard errors of solutions, or None; ``inside`` is (solutions, chains, draws)."""

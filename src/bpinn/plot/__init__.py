@@ -23,6 +23,8 @@ from bpinn.errors import InputError
 from bpinn.forward import ForwardCheck
 from bpinn.measurements import Quantity, label
 from bpinn.plot import drawing, views
+from bpinn.plot.advice import next_sensor as next_sensor
+from bpinn.plot.advice import tell_apart as tell_apart
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, coordinates_of, measured
