@@ -318,3 +318,34 @@ def test_next_sensor_leaves_several_solutions_to_tell_apart(several):
     with pytest.raises(bp.InputError, match=r"the draws are on 2 solutions; result.tell_apart\(\)"):
         bp.next_sensor(several, "a")
     assert bp.next_sensor(several.modes()[0].result, "a").reduction > 0
+
+
+def test_the_verdict_says_what_was_found_and_what_to_do(several):
+    text = str(several.diagnose())
+    assert "the chains are on 2 solutions, 75% and 25% of them on each" in text
+    assert "bp.infer(problem, bp.SMC(), seed=0, start=result)" in text
+    assert "a reading of" in text
+    assert "units of noise apart (result.tell_apart())" in text
+    summary = str(several.summary())
+    assert "solution 1: 75% of the draws, a = " in summary
+    assert "solution 2: 25% of the draws, a = -1" in summary
+
+
+def test_each_solution_can_be_predicted(several):
+    means = [several.predict("u", {"x": [1.0]}, solution=i).mean[0] for i in (1, 2, None)]
+    np.testing.assert_allclose(means, [0.2, 1.2, 0.45], atol=0.01)  # three chains and one
+    with pytest.raises(bp.InputError, match="solution must be a whole number from 1 to 2, got 3"):
+        several.predict("u", {"x": [1.0]}, solution=3)
+
+
+def test_the_cost_of_populations_follows_from_gradients(several):
+    from bpinn.design.several import STEPS, seconds_of
+    from bpinn.engine import available_cores
+
+    method = bp.SMC(particles=50, num_moves=2, num_leapfrog=10, chains=available_cores())
+    assert seconds_of(method, several) is None
+    timed = result_of(several.problem, several.z)
+    timed.stats["gradients"] = np.full(timed.z.shape[:2], 20)
+    timed.seconds["draws"] = 8.0
+    one = 8.0 * min(4, available_cores()) / (20 * 800)
+    assert seconds_of(method, timed) == pytest.approx(one * 50 * 2 * 10 * STEPS)

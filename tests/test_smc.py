@@ -115,7 +115,7 @@ def test_chains_on_two_solutions_say_so_and_leave_the_weighing_to_others(tmp_pat
     assert "<h2>2 solutions</h2>" in page
     assert "solution 2, u: posterior mean" in page
     titles = [axes.get_title() for axes in bp.plot.modes(result, "u").axes]
-    assert [title.split(":")[0] for title in titles] == ["solution 1", "solution 2"]
+    assert [title.split(":")[0] for title in titles] == ["solution 1", "solution 2", "mixture"]
 
 
 def test_a_likelihood_that_is_not_reached_is_no_posterior():
@@ -151,3 +151,31 @@ def test_populations_do_not_depend_on_cores(tmp_path):
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(bp.InputError, match=f"SMC: {next(iter(wrong))} must be"):
         bp.SMC(**wrong)
+
+
+def test_start_is_looked_for_and_changes_no_draw(tmp_path):
+    """Twelve chains on two solutions; probabilities do not depend on how many are on each."""
+    chains = bp.infer(TWO, bp.HMC(num_warmup=100, num_draws=60), seed=0, chains=12, progress=False)
+    assert len(chains.modes()) == 2
+    method = bp.SMC(particles=100, num_moves=1, chains=2)
+    alone = bp.infer(TWO, method, seed=1, progress=False)
+    seeded = bp.infer(TWO, method, seed=1, progress=False, start=chains, out=tmp_path / "run")
+    np.testing.assert_array_equal(alone.z, seeded.z)
+    assert "all 2 solutions of start have particles" in str(seeded.diagnose())
+    assert "all 2 solutions of start have particles" in str(bp.load(tmp_path / "run").diagnose())
+    first = seeded.modes()[0].result
+    one_sided = bp.design.several.compared(first, chains)
+    assert one_sided[0][0] == "care"
+    assert "has no particle: its probability is below about" in one_sided[0][1]
+    with pytest.raises(bp.InputError, match=r"start= is for bp.SMC\(\)"):
+        bp.infer(TWO, bp.HMC(), seed=0, start=chains)
+    with pytest.raises(bp.InputError, match=r"start must be a result of bp.infer, got int"):
+        bp.infer(TWO, bp.SMC(), seed=0, start=3)
+    with pytest.raises(bp.InputError, match="start is a result of another problem"):
+        bp.infer(two_solutions(dist.Normal()), bp.SMC(), seed=0, start=alone_problem())
+
+
+def alone_problem():
+    sensors = {"u": bp.Sensors("u", {"x": [0.0]}, [0.3], 0.1)}
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, sensors)
+    return bp.infer(problem, bp.PINN(num_steps=5), seed=0, progress=False)

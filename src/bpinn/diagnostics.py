@@ -77,6 +77,7 @@ class Diagnosis(Shown):
 
 MORE = "more draws (num_draws, most_draws), a longer warm-up (num_warmup) or longer trajectories (num_leapfrog)"
 WARM = "a longer warm-up (num_warmup)"
+WEIGH = "bp.SMC(), which estimates their probabilities; or sensors that distinguish them"  # in full in `design.several`
 SMALLER = "a higher target_accept (0.9), which takes smaller steps"
 
 
@@ -134,6 +135,9 @@ def _tell_branches(
     health.branches = tuple(tuple(group) for group in groups)
     total = sum(len(group) for group in groups)
     first = functionals[list(groups[0])]
+    *others, last = [f"{len(group) / total:.0%}" for group in groups]
+    shares = f"{', '.join(others)} and {last}"
+    health.worsen("bad", f"the chains are on {len(groups)} solutions, {shares} of them on each")
     for group in groups[1:]:
         where = difference(names, functionals[list(group)], first, equations)
         densities = " against ".join(f"{log_density[list(g)].mean():.0f}" for g in (group, groups[0]))
@@ -141,8 +145,7 @@ def _tell_branches(
             "bad",
             f"{len(group)} of {total} chains found another solution ({_chains(group)}): they differ most in {where}; "
             f"mean log density {densities}; chains cannot tell how probable each is",
-            "bp.SMC(), which estimates their probabilities; result.modes(), for each solution separately; or sensors "
-            "that distinguish them",
+            WEIGH,
         )
 
 

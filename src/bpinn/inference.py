@@ -16,6 +16,7 @@ from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
+from bpinn.monitor import Monitor
 from bpinn.posterior import MOST_LINEAR, Model, Posterior
 from bpinn.preview import answer
 from bpinn.problem import Problem
@@ -43,6 +44,7 @@ def infer(
     cores: int | None = None,
     within: float | None = None,
     preview: bool = True,
+    start: Result | None = None,
 ) -> Result:
     """Draw from the posterior of a problem.
 
@@ -61,6 +63,9 @@ def infer(
             preview. A preview itself takes some seconds, and a step that has begun is finished.
         preview: whether an approximate answer, a `LastLayer` fit that says so in its verdict, takes the place of draws
             if a run is stopped in warm-up; it is also displayed during a long warm-up. It does not change the draws.
+        start: for `SMC`, a result of the same problem whose chains are on several solutions: the verdict says which of
+            them the populations have found. It does not change the draws, so that probabilities do not depend on how
+            many chains were on each solution.
 
     Ctrl-C stops a run and returns the draws so far; a fit is stopped where it is, and draws are made from it. During
     warm-up there are no draws yet, and the preview is returned; without one, before the first step, or with a second
@@ -71,6 +76,8 @@ def infer(
     """
     method = HMC() if method is None else method
     _check(problem, method, seed, chains, cores, within)
+    if start is not None:
+        _check_start_result(problem, method, start)
     method = method.plain()
     chains = method.chains if chains is None else int(chains)
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
@@ -107,9 +114,9 @@ def infer(
     }  # fmt: skip
     with interrupts.listening():  # after the last draw, Ctrl-C waits until everything is saved
         if folder is not None:
-            result = _in_folder(folder, problem, method, settings)
+            result = _in_folder(folder, problem, method, settings, start)
         else:
-            result = answer(draw, problem, method, **settings)
+            result = _compared(answer(draw, problem, method, **settings), start)
             if out is not None:
                 result.save(out)
         if interrupts.was_noted() and not result.interrupted:
@@ -123,14 +130,25 @@ def _say(message: str) -> None:
     print(f"infer: {message}", file=sys.stderr)
 
 
-def _in_folder(folder: Path, problem: Problem, method: Method, settings: dict[str, Any]) -> Result:
+def _compared(result: Result, start: Result | None) -> Result:
+    """The result with findings about the solutions of ``start``, unless it is a preview."""
+    if start is not None and result.method.takes_start:
+        from bpinn.design.several import compared  # imported here because it comes after this module
+
+        result.start_noted = compared(result, start)
+    return result
+
+
+def _in_folder(
+    folder: Path, problem: Problem, method: Method, settings: dict[str, Any], start: Result | None
+) -> Result:
     """Start a run in a folder, or resume it."""
     with only_one(folder):
         result = finished(folder, {}, _say)
         if result is not None:
             result.problem = problem  # its equations can be evaluated
-            return result
-        result = answer(draw, problem, method, **settings, checkpoint=Checkpoint(folder, _say))
+            return _compared(result, start)
+        result = _compared(answer(draw, problem, method, **settings, checkpoint=Checkpoint(folder, _say)), start)
         if not result.interrupted:
             save(result, folder / RESULT, draws_beside=True)
     return result
@@ -207,6 +225,20 @@ def _check_start(problem: Problem, draws: engine.Draws) -> None:
                 f"field with positive=True, or {advice}"
             )
         raise InputError(f"infer: the log density is not finite at any draw; {advice}")
+
+
+def _check_start_result(problem: Problem, method: Method, start: Any) -> None:
+    if not isinstance(start, Result):
+        raise InputError(f"infer: start must be a result of bp.infer, got {type(start).__name__}")
+    if not method.takes_start:
+        raise InputError(
+            f"infer: start= is for bp.SMC(), which looks for the solutions of another result; "
+            f"{type(method).__name__} starts by itself"
+        )
+    if start.functional_names != list(Monitor(problem).names):
+        raise InputError(
+            "infer: start is a result of another problem; give one of the same fields, unknowns and sensors"
+        )
 
 
 def _check(problem: Any, method: Any, seed: Any, chains: Any, cores: Any, within: Any) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from bpinn.design import Separation
 
+
 @dataclass(frozen=True)
 class Mode(Shown):
     """One of several solutions (see `Result.modes`).
@@ -42,13 +43,16 @@ class Mode(Shown):
     error: float | None
     differs: str
 
-    def __str__(self) -> str:
+    @property
+    def weight(self) -> str:
+        """Its share or its probability, in words."""
         if self.probability is None:
-            weight = f"{self.share:.0%} of the draws, which says nothing about its probability"
-        else:
-            error = f" ± {self.error:.0%}" if self.error else ""
-            weight = f"probability {self.probability:.0%}{error}"
-        return weight + (f"; differs most in {self.differs}" if self.differs else "")
+            return f"{self.share:.0%} of the draws"
+        return f"probability {self.probability:.0%}" + (f" ± {self.error:.0%}" if self.error else "")
+
+    def __str__(self) -> str:
+        says = ", which says nothing about its probability" if self.probability is None else ""
+        return self.weight + says + (f"; differs most in {self.differs}" if self.differs else "")
 
     __repr__ = __str__
 
@@ -59,7 +63,8 @@ class Result(Shown):
 
     ``z`` has shape (chains, draws, dim); ``stats`` holds the sampler's statistics of each draw; ``history`` what was
     recorded during a fit, such as the ``elbo`` (chains, records), with the ``step`` of each record.
-    ``readings_noted`` holds the findings about the readings, for a result from a file.
+    ``readings_noted`` holds the findings about the readings, for a result from a file; ``start_noted`` those about the
+    solutions of the result that the run was started with.
     """
 
     problem: Problem
@@ -73,6 +78,7 @@ class Result(Shown):
     interrupted: bool = False
     history: dict[str, np.ndarray] = field(default_factory=dict)
     readings_noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
+    start_noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         self.stats = SamplerStats(self.stats)
@@ -122,7 +128,19 @@ class Result(Shown):
             self.about,
             health,
             NOT_TRUSTED if health.verdict == "bad" else "",
+            self._solutions(),
         )
+
+    def _solutions(self) -> str:
+        """A line for each solution with its share or probability and its unknowns, if there are several."""
+        modes = self.modes() if self.method.has_spread else []
+        lines = []
+        for number, mode in enumerate(modes if len(modes) > 1 else [], 1):
+            values = self.monitor.numbers_of(mode.result.functionals).reshape(-1, len(self.monitor.numbers))
+            pairs = zip(self.monitor.number_names, values.mean(axis=0), values.std(axis=0), strict=True)
+            told = "".join(f", {name} = {mean:.4g} ± {sd:.2g}" for name, mean, sd in pairs)
+            lines.append(f"\n  solution {number}: {mode.weight}{told}")
+        return "".join(lines)
 
     @property
     def extent(self) -> str:
@@ -163,7 +181,10 @@ class Result(Shown):
         Example:
             ``for mode in result.modes(): print(mode); print(mode.result.summary())``
         """
-        groups = self.diagnose().branches
+        return self._modes(self.diagnose().branches)
+
+    def _modes(self, groups: Sequence[Sequence[int]]) -> list["Mode"]:
+        """The solutions, from the groups of chains that are on the same one."""
         chains, draws = self.z.shape[:2]
         if groups:
             shares = [len(group) / chains for group in groups]
@@ -245,6 +266,12 @@ class Result(Shown):
             from bpinn.predictive import judge  # imported here because predictive imports this module
 
             judge(self, health)
+        for told in self.start_noted:
+            health.worsen(*told)
+        if health.branches:
+            from bpinn.design.several import advise  # imported here because design imports this module
+
+            advise(self, self._modes(health.branches), health)
         return health
 
     def predict(
@@ -254,6 +281,7 @@ class Result(Shown):
         *,
         noise: bool | str | float = False,
         seed: int = 0,
+        solution: int | None = None,
     ) -> Prediction:
         """The posterior of a quantity at points.
 
@@ -263,11 +291,17 @@ class Result(Shown):
             noise: True predicts new readings, with the noise of the sensors of this quantity; the name of
                 sensors, or a standard deviation, selects another noise.
             seed: seed of the noise.
+            solution: the number, from 1, of one of several solutions (see `modes`); by default all draws together.
 
         Example:
             ``band = result.predict("u", {"x": grid}); low, high = band.interval(0.95)``
         """
         where = f"predict {label(quantity)!r}"
+        if solution is not None:
+            modes = self.modes()
+            if not is_whole(solution, 1) or solution > len(modes):
+                raise InputError(f"{where}: solution must be a whole number from 1 to {len(modes)}, got {solution!r}")
+            return modes[solution - 1].result.predict(quantity, at, noise=noise, seed=seed)
         itself = measured(self.problem, quantity, where)
         if itself is not quantity and noise is True:
             noise = str(quantity)  # the quantity was given as sensors, so use their noise

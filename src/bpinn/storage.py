@@ -60,6 +60,7 @@ def save(result: "Result", path: str | Path, *, draws_beside: bool = False) -> P
         "draws_beside": draws_beside,
         "draws_checksum": draws_checksum(path.parent) if draws_beside else None,
         "readings": result.diagnose().noted,  # cannot be recomputed without the equations
+        "start": result.start_noted,
     }
     arrays["about"] = np.array(json.dumps(about))
     if not path.parent.is_dir():
@@ -119,6 +120,7 @@ def _rebuilt(
         about["interrupted"],
         history,
         [tuple(told) for told in about.get("readings", [])],
+        [tuple(told) for told in about.get("start", [])],
     )
 
 
@@ -127,7 +129,8 @@ def _is_whole(result: "Result") -> bool:
     stats, history = result.stats, result.history
     chains = result.z.shape[0]
     numbers = [result.z, result.functionals, *stats.values(), *history.values()]
-    told = [(verdict, reason, advice or "") for verdict, reason, advice in result.readings_noted]
+    noted = [*result.readings_noted, *result.start_noted]
+    told = [(verdict, reason, advice or "") for verdict, reason, advice in noted]
     return (
         result.method.recorded <= set(stats)
         and result.method.fitted <= set(history)

@@ -21,11 +21,14 @@ class Summary(Shown):
     """A table of the unknowns, one row each, and the health of the run; prints as text.
 
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
-    ``warning`` is printed above them.
+    ``warning`` is printed above them, ``solutions`` below, if there are several.
     """
 
-    def __init__(self, table: "pd.DataFrame", about: str, health: diagnostics.Diagnosis, warning: str = ""):
+    def __init__(
+        self, table: "pd.DataFrame", about: str, health: diagnostics.Diagnosis, warning: str = "", solutions: str = ""
+    ):
         self.table, self.about, self.health, self.warning = table, about, health, warning
+        self.solutions = solutions
 
     def __getitem__(self, column: str) -> "pd.Series":
         return self.table[column]
@@ -35,7 +38,7 @@ class Summary(Shown):
         return self.table.loc
 
     def __str__(self) -> str:
-        notes = f"{self.about}\n{self.health}"
+        notes = f"{self.about}\n{self.health}{self.solutions}"
         if self.table.empty:
             return notes
         titles, formats = self.formats(self.table)

@@ -192,6 +192,11 @@ class SMC(Method):
     About ten times slower than `HMC`, without advantage if there is only one solution. ``result.modes()`` gives the
     solutions with their probabilities, ``result.stats["log_evidence"]`` the log evidence of each population.
 
+    With ``infer(..., start=result)`` the verdict says which solutions of another result the populations have found.
+    Particles are always drawn from the prior: on the way from a mixture of the prior and of known solutions to the
+    posterior, a solution that is not known would lose nearly all its particles, whatever its probability, because
+    known ones fit from the beginning.
+
     Arguments:
         particles: number of particles in a population; each becomes a draw.
         num_moves: trajectories of Hamiltonian Monte Carlo after each tempering step.
@@ -212,6 +217,7 @@ class SMC(Method):
     fewer: ClassVar[str] = "fewer particles"
     unit: ClassVar[str] = "population"
     is_markov: ClassVar[bool] = False
+    takes_start: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_evidence", "ancestor"})
     fitted: ClassVar[frozenset[str]] = frozenset({"weight"})
     before: ClassVar[dict[str, Any]] = {"coordinates": "plain"}

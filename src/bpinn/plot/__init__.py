@@ -116,23 +116,26 @@ def field(result: Result, name: Quantity, at: views.At = None, *, truth: Any = N
 def modes(result: Result, name: Quantity, at: views.At = None, *, truth: Any = None, p: float = 0.95) -> Figure:
     """Plot a quantity for each solution in the posterior (see `Result.modes`): its band, or maps of mean and sd.
 
+    If there are several solutions, the last panels are their mixture: all draws together.
+
     Example:
         ``bp.plot.modes(result, "u").savefig("solutions.png")``
     """
     _check_result(result, "modes")
     where = f"modes {label(name)!r}"
     panels: list[drawing.Draw] = []
-    for number, mode in enumerate(result.modes(), 1):
-        weight = f"{mode.share:.0%} of the draws" if mode.probability is None else f"probability {mode.probability:.0%}"
-        view = views.view(mode.result, name, at, truth, where)
+    found = result.modes()
+    shown = [(f"solution {i}", mode.weight, mode.result) for i, mode in enumerate(found, 1)]
+    if len(found) > 1:
+        shown.append(("mixture", "all draws", result))
+    for called, weight, part in shown:
+        view = views.view(part, name, at, truth, where)
         if len(view.varying) == 1:
             drawn: dict[str, drawing.Draw] = {"": partial(drawing.draw_band, view=view, p=p)}
         else:
             view.check_varying(2)
             drawn = {f", {k}": panel for k, panel in drawing.map_panels(view).items() if k in ("mean", "sd")}
-        panels += [
-            partial(_titled, draw=draw, title=f"solution {number}{what}: {weight}") for what, draw in drawn.items()
-        ]
+        panels += [partial(_titled, draw=draw, title=f"{called}{what}: {weight}") for what, draw in drawn.items()]
     return drawing.figure(panels, min(2, len(panels)), drawing.BESIDE)
 
 
