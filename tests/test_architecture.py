@@ -21,7 +21,7 @@ ORDER = [
     "storage", "run_folder.manifest", "summary", "result", "arviz_tree", "run_folder.results", "preview", "inference", "calibration.ranks", "calibration.simulations",
     "calibration",
     "forward.laws", "forward.system", "forward.pointwise", "forward.one_coordinate", "forward.lines", "forward.comparison", "forward",
-    "design.candidates", "design.targets", "design.reduction", "design.separation", "design.several", "design",
+    "design.candidates", "design.targets", "design.reduction", "design.separation", "design.several", "design.words", "design",
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot.advice", "plot",
     "misfit", "criticism", "predictive", "reweighting", "notation", "habits", "expressions", "report.formatting",

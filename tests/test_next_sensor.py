@@ -349,3 +349,76 @@ def test_the_cost_of_populations_follows_from_gradients(several):
     timed.seconds["draws"] = 8.0
     one = 8.0 * min(4, available_cores()) / (20 * 800)
     assert seconds_of(method, timed) == pytest.approx(one * 50 * 2 * 10 * STEPS)
+
+
+# --- the program and the report ---
+
+
+def test_the_program_names_the_next_reading(result, several, tmp_path, program):
+    result.save(tmp_path / "one.npz")
+    told = json.loads(program("next", tmp_path / "one.npz", "--for", "a", "--count", 2, "--json").stdout)
+    advice = bp.next_sensor(result, "a", count=2, of="u")  # a file does not have its equations
+    assert told["for"] == "a"
+    assert [row["at"] for row in told["next"]] == [pytest.approx(r.at) for r in advice.readings]
+    figure = tmp_path / "next.png"
+    at = program("next", tmp_path / "one.npz", "--for", "u@x=0.3", "--noise", "u=0.01", "--out", figure)
+    assert "for u at x=0.3 (sd " in at.stdout
+    assert "(noise 0.01)" in at.stdout
+    assert figure.stat().st_size > 5000
+    several.save(tmp_path / "two.npz")
+    assert "2 solutions are told apart best by u at x=1" in program("next", tmp_path / "two.npz").stdout
+
+
+def test_what_the_program_cannot_read_is_a_sentence(result, tmp_path, program):
+    result.save(tmp_path / "one.npz")
+    (tmp_path / "problem.toml").write_text("")
+    for given, message in (
+        (["missing"], "missing: does not exist"),
+        ([tmp_path / "problem.toml"], "has no run yet; start one with `bpinn run"),
+        ([tmp_path / "one.npz", "--for", "u@x"], "expected NAME=NUMBER, got 'x'"),
+        ([tmp_path / "one.npz", "--for", "u@x=a"], "expected a number, got 'a'"),
+        ([tmp_path / "one.npz", "--noise", "much"], "expected a number, got 'much'"),
+        ([tmp_path / "one.npz", "--for", "z"], "'z' is not known"),
+    ):
+        done = program("next", *given)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_the_report_says_where_to_measure_next(result, several, tmp_path):
+    page = bp.report.write(result, tmp_path / "one").read_text()
+    assert "<h2>Where to measure next</h2>" in page
+    assert "Where to measure next, for a, b (sd 1 now)" in page
+    assert (tmp_path / "one" / "figures" / "next-1.png").exists()
+    page = bp.report.write(several, tmp_path / "two").read_text()
+    assert "2 solutions are told apart best by" in page
+    assert "<h2>2 solutions</h2>" in page
+
+
+@pytest.mark.slow
+def test_a_named_reading_of_a_nonlinear_problem_lowers_the_sd_as_expected():
+    """Refits at the named place and at others, on data that the posterior itself expects."""
+
+    def rate(u, u_t, k):
+        return u_t + k * u
+
+    t = np.linspace(0, 4, 25)
+    field = bp.KarhunenLoeve(bp.SquaredExponential(1.2), terms=10)
+
+    def problem(at):
+        values = np.exp(-0.8 * np.array(at))  # without noise: the variance hardly depends on it
+        sensors = {
+            "law": bp.Sensors(rate, {"t": t}, 0.0, 0.01),
+            "u": bp.Sensors("u", {"t": at}, values, 0.05),
+        }
+        return bp.Problem({"t": (0.0, 4.0)}, {"u": field}, sensors, {"k": dist.LogNormal(0.0, 1.0)})
+
+    sampler = bp.HMC(num_draws=2000)
+    found = bp.infer(problem([0.0, 3.5, 4.0]), sampler, seed=0, progress=False)
+    advice, simulated = (bp.next_sensor(found, "k", of="u", exact=exact) for exact in (False, True))
+    places = [advice.at["t"], 0.0, 2.5, 4.0]
+    sds = [bp.infer(problem([0.0, 3.5, 4.0, at]), sampler, seed=1, progress=False).draws("k").std() for at in places]
+    assert sds[0] < 1.05 * min(sds)
+    for expected in (advice, simulated):
+        guess = [expected.table.iloc[(expected.table["t"] - at).abs().argmin()]["sd"] for at in places]
+        np.testing.assert_allclose(guess, sds, rtol=0.2)

@@ -1,4 +1,5 @@
-"""The command line: bpinn new | check | prior | run | resume | report | forward | compare | reproduce | calibrate.
+"""The command line: bpinn new | check | prior | run | resume | report | forward | next |
+compare | reproduce | calibrate.
 
 This module has the arguments, and `bpinn.commands` the rest: help does not need JAX, which takes a second to import.
 
@@ -240,6 +241,28 @@ def forward(
     from bpinn import commands
 
     commands.forward(folder, draws, kind, as_json)
+
+
+@app.command("next", cls=Command)
+def next_(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, a result.npz, or a problem file with a run.")],
+    for_: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="NAME", help="An unknown, a field, or a field at a place: u@x=0.5,t=1."),
+    ] = None,
+    count: Annotated[int, typer.Option(help="Number of readings to name.", min=1)] = 1,
+    noise: Annotated[
+        list[str] | None, typer.Option(metavar="[NAME=]SD", help="Noise of the reading; by default that of the others.")
+    ] = None,
+    of: Annotated[list[str] | None, typer.Option(metavar="NAME", help="What can be read; repeat for several.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="By simulated readings instead of a regression.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A figure to write, such as next.png.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which reading would lower an uncertainty most, or tell several solutions apart."""
+    from bpinn import commands
+
+    commands.next_reading(run, for_ or [], count, noise or [], of, exact, out, as_json)
 
 
 @app.command(cls=Command)

@@ -16,6 +16,7 @@ import typer
 
 import bpinn as bp
 from bpinn import preview
+from bpinn.design import words
 from bpinn.draft import write_draft
 from bpinn.engine import Progress
 from bpinn.errors import InputError
@@ -185,6 +186,10 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
         "draws": result.z.shape[1],
         "seconds": result.seconds,
         "interrupted": result.interrupted,
+        "solutions": [
+            {"share": m.share, "probability": m.probability, "error": m.error, "differs": m.differs}
+            for m in result.modes()
+        ],
         "preview": bool(getattr(result.method, "instead_of", "")),
     }
 
@@ -215,6 +220,28 @@ def forward(folder: Path, draws: int, kind: str | None, as_json: bool) -> None:
     print(json.dumps(found.as_dict()) if as_json else found)
     if found.verdict == "disagrees":
         raise typer.Exit(DISTRUST)
+
+
+def next_reading(
+    run: Path,
+    for_: list[str],
+    count: int,
+    noise: list[str],
+    of: list[str] | None,
+    exact: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    result = runs.open_result(run, _warn)
+    noises = words.noises(noise)
+    found: bp.NextSensor | bp.Separation
+    if len(result.modes()) > 1:
+        found = result.tell_apart(noise=noises, of=of)
+    else:
+        found = bp.next_sensor(result, words.target(for_), noise=noises, of=of, count=count, exact=exact)
+    print(json.dumps(found.as_dict()) if as_json else found)
+    if out is not None:
+        _write_figure(out, found.plot())
 
 
 def calibrate(

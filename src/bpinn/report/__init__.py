@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from bpinn import predictive, prior
+from bpinn.design import NextSensor, Separation, attempted_advice
 from bpinn.diagnostics import VERDICTS
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
@@ -26,6 +27,7 @@ from bpinn.report import formatting
 from bpinn.report.figures import (
     Picture,
     Portrait,
+    advice_pictures,
     forward_pictures,
     pictures,
     portraits,
@@ -87,7 +89,8 @@ def write(
     modes = modes if len(modes) > 1 else []
     before = _prior_check(result)
     drawn = [*prior_pictures(before)] if before is not None else []
-    more = (*solution_pictures(modes, truth, MOST_DRAWS), *forward_pictures(forward))
+    following = attempted_advice(result)
+    more = (*solution_pictures(modes, truth, MOST_DRAWS), *forward_pictures(forward), *advice_pictures(following))
     for picture in (*drawn, *pictures(result, found, check, truth), *more):
         shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
     tables = _save_tables(result, found, check, folder / "tables")
@@ -97,6 +100,7 @@ def write(
         check,
         before,
         forward,
+        following,
         modes,
         title,
         formulas or {},
@@ -226,6 +230,7 @@ def _page(
     check: predictive.Check | None,
     before: prior.PriorCheck | None,
     forward: ForwardCheck | str,
+    following: NextSensor | Separation | str,
     modes: list[Mode],
     title: str,
     formulas: Mapping[str, Expression],
@@ -261,6 +266,7 @@ def _page(
         prior=[] if before is None else before.groups,
         check=check,
         forward=forward,
+        following=[] if isinstance(following, str) else str(following).splitlines(),
         surprising=_surprising(check),
         chains=_chains(result),
         markov=result.method.is_markov,

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bpinn.design import NextSensor, Separation
 from bpinn.diagnostics import LOG_DENSITY
 from bpinn.forward import ForwardCheck
 from bpinn.forward.laws import TIMES
 from bpinn.labelled import columns
-from bpinn.plot import drawing, views
+from bpinn.plot import advice, drawing, views
 from bpinn.predictive import Check
 from bpinn.prior import PriorCheck
 from bpinn.quantity_at import coordinates_of
@@ -23,7 +24,7 @@ SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
 LABELLED = 5  # surprising readings that get a label
 # Groups of figures that do not belong to a quantity; "#" avoids clashes with names.
 PRIOR, UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#prior", "#unknowns", "#readings", "#health", "#solutions"
-FORWARD = "#forward"
+FORWARD, NEXT = "#forward", "#next"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,16 @@ def forward_pictures(check: ForwardCheck | str) -> Iterator[Picture]:
                 yield Picture.wide(called, FORWARD, caption, panel)
             else:
                 yield Picture(called, FORWARD, caption, drawing.figure([panel], 1, PANEL))
+
+
+def advice_pictures(found: NextSensor | Separation | str) -> Iterator[Picture]:
+    """Where the next reading would help most."""
+    if isinstance(found, str):
+        return
+    panels = advice.next_panels(found) if isinstance(found, NextSensor) else advice.apart_panels(found)
+    what = f"reduction of the variance of {found.target}" if isinstance(found, NextSensor) else "distance of solutions"
+    for i, panel in enumerate(panels, 1):
+        yield Picture(f"next-{i}", NEXT, f"next reading: expected {what}", drawing.figure([panel], 1, PANEL))
 
 
 def _quantity_pictures(portrait: Portrait) -> Iterator[Picture]:

@@ -226,6 +226,24 @@ def open_run(folder: str | Path) -> FileRun:
     return FileRun(folder, file, manifest)
 
 
+def open_result(path: str | Path, warn: Callable[[str], None]) -> Result:
+    """The result of a run folder, of a result file, or of the latest run of a problem file."""
+    given = Path(path)
+    if given.suffix == ".npz":
+        return load(given)
+    if (given / MANIFEST).is_file():
+        return load(given) if "inference" in read_manifest(given) else open_run(given).load(warn)
+    folder = given if given.is_dir() else given.parent
+    if not given.exists():
+        raise InputError(f"{given}: does not exist; give the folder of a run, a result.npz or a problem file")
+    found = sorted(folder.glob(f"*/{MANIFEST}"), key=lambda manifest: manifest.stat().st_mtime)
+    if not found:
+        raise InputError(f"{given}: has no run yet; start one with `bpinn run {given}`")
+    if len(found) > 1:
+        warn(f"{given} has {len(found)} runs; the latest is used, {found[-1].parent}")
+    return open_result(found[-1].parent, warn)
+
+
 def load(path: str | Path, functions: Mapping[str, Callable[..., Any]] | None = None) -> Result:
     """Read a result: a file written by `Result.save`, or a run folder.
 
