@@ -229,6 +229,7 @@ def test_advice_reads_well_and_can_be_drawn_and_stored(result, tmp_path):
     text = str(advice)
     assert text.startswith("Where to measure next, for a, b (sd 1 now)\n  1. ")
     assert "variance lower by" in text
+    assert advice.trusted == (result.diagnose().verdict != "bad") == ('"do not trust"' not in text)
     told = json.loads(json.dumps(advice.as_dict()))
     assert [row["reading"] for row in told["next"]] == [r.kind for r in advice.readings]
     assert advice.table.loc[0, "reduction"] == pytest.approx(advice.readings[0].reduction, abs=1e-6)

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def _compared(result: Result, start: Result | None) -> Result:
     if start is not None and result.method.takes_start:
         from bpinn.design.several import compared  # imported here because it comes after this module
 
-        result.start_noted = compared(result, start)
+        return replace(result, start_noted=compared(result, start))
     return result
 
 

@@ -52,6 +52,7 @@ class NextSensor:
             which are counted in units of their sd.
         readings: the next readings, each given those before it (`NextReading`).
         exact: whether the reductions are from nested Monte Carlo.
+        trusted: False if the verdict on the run is "do not trust".
     """
 
     target: str
@@ -62,6 +63,7 @@ class NextSensor:
     variance: float
     exact: bool
     left: tuple[str, ...] = ()
+    trusted: bool = True
 
     @property
     def at(self) -> dict[str, float]:
@@ -101,6 +103,7 @@ class NextSensor:
             "for": self.target,
             "sd": self.sd,
             "exact": self.exact,
+            "trusted": self.trusted,
             "next": [
                 {
                     "reading": r.kind,
@@ -135,6 +138,8 @@ class NextSensor:
                 f"  not reliable: only {self.choice.effective:.0f} draws are close to a simulated reading; use "
                 "exact=False, or more draws"
             )
+        if not self.trusted:
+            lines.append('  the verdict on the draws is "do not trust", so this may be far off')
         return "\n".join([*lines, *(f"  not considered: {line}" for line in self.left)])
 
     __repr__ = __str__
@@ -235,6 +240,7 @@ def advised(
     return NextSensor(
         target.label, target.sd, _readings(result, target, predicted, choice), tuple(kinds), choice,
         float(np.sum(values.var(axis=0, ddof=1))), exact, tuple(left),
+        result.diagnose().verdict != "bad",
     )  # fmt: skip
 
 
