@@ -2,7 +2,16 @@
 
 
 class InputError(ValueError):
-    """An invalid problem, setting or call; the message says how to fix it."""
+    """An invalid problem, setting or call; the message says how to fix it.
+
+    Example:
+        >>> import bpinn as bp
+        >>> try:
+        ...     bp.Problem(domain={"x": (1.0, 0.0)}, fields={"u": bp.MLP()})
+        ... except bp.InputError as error:
+        ...     print(error)
+        domain: coordinate 'x' needs finite bounds with low < high, got (1, 0)
+    """
 
 
 class DamagedError(InputError):
@@ -10,4 +19,8 @@ class DamagedError(InputError):
 
 
 class BpinnWarning(UserWarning):
-    """Valid input that is probably not what was intended."""
+    """Valid input that is probably not what was intended.
+
+    Example:
+        ``warnings.simplefilter("error", bp.BpinnWarning)`` makes each an error.
+    """

@@ -210,8 +210,9 @@ class Periodic(Measurement):
     """A quantity at the upper end of a coordinate minus the same quantity at its lower end.
 
     With readings of zero it is a periodic boundary condition. The sensors' ``at`` gives the other
-    coordinates; a field in one coordinate needs none:
+    coordinates; a field in one coordinate needs none.
 
+    Example:
         >>> import bpinn as bp, numpy as np
         >>> ring = bp.Sensors(bp.Periodic("u", along="x"), at={"t": np.linspace(0, 1, 9)}, values=0.0, noise=1e-3)
         >>> slope = bp.Sensors(bp.Periodic("u_x", along="x"), values=0.0, noise=1e-3)

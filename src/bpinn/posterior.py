@@ -175,15 +175,19 @@ class Posterior:
 
     @property
     def dim(self) -> int:
+        """The length of ``z``."""
         return self.model.dim
 
     def log_prior(self, z: Array) -> Array:
+        """Log density of the prior of ``z``, of shape (dim,)."""
         return _log_prior(self.model, z)
 
     def log_likelihood(self, z: Array) -> Array:
+        """Log density of the readings, given ``z``."""
         return _log_likelihood(self.model, z, self.data)
 
     def log_density(self, z: Array) -> Array:
+        """Log density of the posterior, up to the evidence: the sum of `log_prior` and `log_likelihood`."""
         return self.log_prior(z) + self.log_likelihood(z)
 
     def coordinates(self, reference: Array | None = None) -> "Coordinates":
@@ -219,8 +223,8 @@ class Posterior:
     def evaluate(self, z: Any, quantity: Quantity, at: Mapping[str, Any] | None = None) -> np.ndarray:
         """A field, derivative or equation at points, for draws of ``z`` from any source.
 
-        ``z`` has shape (dim,) or (n, dim), the values (*points) or (n, *points); ``quantity`` and ``at`` are as in
-        `Result.predict`. It is meant for inspecting draws and compiles internally; do not call it inside ``jax.jit``.
+        ``z`` has shape (dim,) or (n, dim), the values ``(*points)`` or ``(n, *points)``; ``quantity`` and ``at`` are as
+        in `Result.predict`. It is for inspecting draws and compiles internally; do not call it inside ``jax.jit``.
 
         Example:
             >>> import bpinn as bp, jax

@@ -21,6 +21,16 @@ class Prediction(Labelled, Shown):
     (chains, draws, *points). `to_pandas` and `to_xarray` give them along with their coordinates. Evaluation is lazy,
     and predictions too large for memory are evaluated one chunk of points at a time. A method that gives single
     solutions has no error bars: without ``spread`` the sd and the intervals are NaN.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem = bp.Problem(domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())})
+        >>> band = bp.prior.predict(problem, "u", {"x": [0.0, 0.5, 1.0]}, draws=100)
+        >>> band
+        Prediction('u', 1 chains, 100 draws, points (3,))
+        >>> low, high = band.interval(0.95)
+        >>> bool((low < band.mean).all() and (band.mean < high).all())
+        True
     """
 
     def __init__(
@@ -72,10 +82,12 @@ class Prediction(Labelled, Shown):
 
     @property
     def mean(self) -> np.ndarray:
+        """The mean over all draws, at each point."""
         return self._moments[0]
 
     @property
     def sd(self) -> np.ndarray:
+        """The standard deviation over all draws, at each point."""
         return self._moments[1]
 
     def quantile(self, p: float) -> np.ndarray:
@@ -107,7 +119,7 @@ class Prediction(Labelled, Shown):
 
     @property
     def draws(self) -> np.ndarray:
-        """All draws, shape (chains, draws, *points)."""
+        """All draws, shape ``(chains, draws, *points)``."""
         parts = [draws for _, draws in self._chunks()]
         whole = self._held if self._held is not None else np.concatenate(parts, axis=-1)
         return whole.reshape(*whole.shape[:2], *self._shape)
@@ -116,7 +128,7 @@ class Prediction(Labelled, Shown):
 class GaussianPrediction(Prediction):
     """A quantity that is jointly normal at all points: ``mean``, ``sd``, quantiles and intervals are exact.
 
-    ``covariance`` has shape (points, points); ``draws``, of shape (1, 1000, *points), are computed on demand with a
+    ``covariance`` has shape (points, points); ``draws``, of shape ``(1, 1000, *points)``, are computed on demand with a
     fixed seed.
 
     Example:

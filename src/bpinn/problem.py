@@ -183,7 +183,7 @@ class Problem(Shown):
 
     @property
     def scalars(self) -> dict[str, dist.Distribution]:
-        """Priors of everything inferred that is not a field: unknowns, noise levels, then scales of fields."""
+        """Priors of everything inferred that is not a field (unknowns, noise levels, then scales of fields)."""
         return {**self.unknowns, **self.noise_priors, **self.scale_priors}
 
     def _stated(self, name: str, physics: Any, read: Mapping[str, Readings], given: Mapping[str, Any]) -> Sensors:

@@ -65,6 +65,9 @@ class Result(Shown):
     recorded during a fit, such as the ``elbo`` (chains, records), with the ``step`` of each record.
     ``readings_noted`` holds the findings about the readings, for a result from a file; ``start_noted`` those about the
     solutions of the result that the run was started with.
+
+    Example:
+        ``result = bp.infer(problem, seed=0); print(result.summary()); result.draws("k").mean()``
     """
 
     problem: Problem

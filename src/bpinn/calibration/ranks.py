@@ -149,7 +149,13 @@ def _shown(found: Coverage) -> str:
 
 
 def crps(draws: np.ndarray, truths: np.ndarray) -> np.ndarray:
-    """The continuous ranked probability score of draws, (forecasts, draws), for true values, (forecasts,)."""
+    """The continuous ranked probability score of draws, (forecasts, draws), for true values, (forecasts,).
+
+    Example:
+        >>> import numpy as np, bpinn as bp
+        >>> bp.calibration.crps(np.array([[0.0, 1.0, 2.0]]), np.array([1.0])).round(3).tolist()
+        [0.0]
+    """
     ordered = np.sort(np.asarray(draws, float), axis=1)
     count = ordered.shape[1]
     weights = 2 * np.arange(1, count + 1) - count - 1
@@ -158,7 +164,13 @@ def crps(draws: np.ndarray, truths: np.ndarray) -> np.ndarray:
 
 
 def interval_score(low: np.ndarray, high: np.ndarray, truths: np.ndarray, p: float) -> np.ndarray:
-    """Width of central intervals plus 2 / (1 - p) times the distance by which they miss: smaller is better."""
+    """Width of central intervals plus 2 / (1 - p) times the distance by which they miss: smaller is better.
+
+    Example:
+        >>> import numpy as np, bpinn as bp
+        >>> bp.calibration.interval_score(np.array([0.0]), np.array([1.0]), np.array([1.5]), p=0.5).tolist()
+        [3.0]
+    """
     missed = np.maximum(low - truths, 0) + np.maximum(truths - high, 0)
     return (high - low) + 2 / (1 - p) * missed
 

@@ -33,7 +33,14 @@ One = Callable[[int], dict[str, np.ndarray]]  # runs the simulation with a given
 
 
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
-    """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector."""
+    """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector.
+
+    Example:
+        >>> import bpinn as bp
+        >>> problem, z = bp.calibration.simulate(bp.paper.poisson_1d().problem, seed=3)
+        >>> z.shape == (bp.Posterior(problem).dim,)
+        True
+    """
     posterior = Posterior(problem)
     z = posterior.sample_prior(jax.random.key(seed), 1)[0]
     rng = np.random.default_rng([seed, 1])

@@ -57,6 +57,12 @@ class Field(ABC):
 
     ``inputs`` are the coordinates the field depends on (by default all of the domain's);
     ``positive=True`` passes the field through a softplus.
+
+    Example:
+        >>> import bpinn as bp
+        >>> field = bp.MLP(hidden=(5,))
+        >>> isinstance(field, bp.Field), field.size(((0.0, 1.0),))
+        (True, 16)
     """
 
     registry: ClassVar[Registry] = Registry("field")

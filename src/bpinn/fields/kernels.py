@@ -104,7 +104,13 @@ class Matern(Stationary):
 @register("exponential")
 @dataclass(frozen=True)
 class Exponential(Matern):
-    """sd^2 exp(-|x - y| / length): the paper's kernel; continuous, non-differentiable functions."""
+    """``sd^2 exp(-|x - y| / length)``: the paper's kernel; continuous, non-differentiable functions.
+
+    Example:
+        >>> import bpinn as bp
+        >>> round(float(bp.Exponential(length=0.5, sd=1.0)(0.0, 0.5)), 3)
+        0.368
+    """
 
     smoothness: ClassVar[float] = 0.5
 
@@ -116,7 +122,13 @@ class Exponential(Matern):
 @register("matern32")
 @dataclass(frozen=True)
 class Matern32(Matern):
-    """The Matérn kernel with smoothness 3/2: once differentiable functions."""
+    """The Matérn kernel with smoothness 3/2: once differentiable functions.
+
+    Example:
+        >>> import bpinn as bp
+        >>> round(float(bp.Matern32(length=0.5, sd=1.0)(0.0, 0.5)), 3)
+        0.483
+    """
 
     smoothness: ClassVar[float] = 1.5
     differentiable: ClassVar[float] = 1
@@ -131,7 +143,13 @@ class Matern32(Matern):
 @register("matern52")
 @dataclass(frozen=True)
 class Matern52(Matern):
-    """The Matérn kernel with smoothness 5/2: twice differentiable functions."""
+    """The Matérn kernel with smoothness 5/2: twice differentiable functions.
+
+    Example:
+        >>> import bpinn as bp
+        >>> round(float(bp.Matern52(length=0.5, sd=1.0)(0.0, 0.5)), 3)
+        0.524
+    """
 
     smoothness: ClassVar[float] = 2.5
     differentiable: ClassVar[float] = 2
@@ -146,7 +164,13 @@ class Matern52(Matern):
 @register("squared_exponential")
 @dataclass(frozen=True)
 class SquaredExponential(Stationary):
-    """sd^2 exp(-(x - y)^2 / (2 length^2)): smooth functions."""
+    """``sd^2 exp(-(x - y)^2 / (2 length^2))``: smooth functions.
+
+    Example:
+        >>> import bpinn as bp
+        >>> round(float(bp.SquaredExponential(length=0.5, sd=1.0)(0.0, 0.5)), 3)
+        0.607
+    """
 
     differentiable: ClassVar[float] = np.inf
     hilbert: ClassVar[Hilbert | None] = Hilbert(2.8, 2.8, 4.0)

@@ -248,6 +248,9 @@ class ForwardCheck(Shown):
 
     ``kind`` is "initial", "boundary" or "lines". ``tried`` draws were solved for, and ``unsolved`` says why some were
     not. ``freedom`` is the number of unknowns and initial values, which readings cannot determine exactly.
+
+    Example:
+        ``check = bp.forward_check(result); print(check); check.verdict``
     """
 
     kind: str

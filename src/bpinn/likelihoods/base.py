@@ -36,6 +36,11 @@ class Likelihood(ABC):
     ``noise`` of the sensors (None if ``has_scale`` is False); they broadcast. `log_prob`, `information` and `response`
     are differentiated and get JAX arrays inside samplers; with NumPy arrays they work in double precision. With
     `namespace` and `special` one formula serves both. The other methods get NumPy arrays.
+
+    Example:
+        >>> import numpy as np, bpinn as bp
+        >>> bp.likelihoods.Poisson().sd(np.array([4.0, 9.0]), None).tolist()
+        [2.0, 3.0]
     """
 
     registry: ClassVar[Registry] = Registry("likelihood")

@@ -18,6 +18,11 @@ class LogNormal(Normal):
 
     ``noise`` is the standard deviation of the logarithm, approximately the relative error: 0.1 is ten percent. Readings
     and predictions must be positive, so use a field with ``positive=True`` or an equation that is positive.
+
+    Example:
+        >>> import numpy as np, bpinn as bp
+        >>> bp.likelihoods.LogNormal().sd(np.array([1.0, 10.0]), 0.1).round(2).tolist()
+        [0.1, 1.01]
     """
 
     positive: ClassVar[bool] = True

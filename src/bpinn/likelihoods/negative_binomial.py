@@ -19,6 +19,11 @@ class NegativeBinomial(Likelihood):
 
     ``noise`` is the relative overdispersion compared to Poisson: 0.3 if the mean itself varies by thirty percent
     from reading to reading. It can be inferred like any other noise.
+
+    Example:
+        >>> import numpy as np, bpinn as bp
+        >>> bp.likelihoods.NegativeBinomial().sd(np.array([100.0]), 0.3).round(1).tolist()
+        [31.6]
     """
 
     positive: ClassVar[bool] = True

@@ -13,7 +13,13 @@ from bpinn.registry import register
 @register("normal")
 @dataclass(frozen=True)
 class Normal(LocationScale):
-    """Normal noise; ``noise`` is its standard deviation."""
+    """Normal noise; ``noise`` is its standard deviation.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.Sensors("u", at={"x": [0.0, 1.0]}, values=[0.1, 0.9], noise=0.1, likelihood=bp.likelihoods.Normal())
+        Sensors('u', at=['x'], 2 readings, noise=0.1)
+    """
 
     def log_kernel(self, residual: Any) -> Any:
         return -0.5 * (residual * residual)

@@ -33,6 +33,11 @@ class Poisson(Likelihood):
     """Counts of independent events; the prediction is their mean, so the field or the equation must be positive.
 
     It takes no ``noise``. For counts over an exposure time, use ``bp.Sensors(lambda u: seconds * u, ...)``.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.Sensors("u", at={"x": [0.0, 1.0]}, values=[3, 5], likelihood=bp.likelihoods.Poisson())
+        Sensors('u', at=['x'], 2 readings, noise=NoneType)
     """
 
     has_scale: ClassVar[bool] = False

@@ -18,7 +18,13 @@ from bpinn.registry import register
 @register("student_t")
 @dataclass(frozen=True)
 class StudentT(LocationScale):
-    """Student-t noise with ``dof`` degrees of freedom and scale ``noise``; robust to outliers."""
+    """Student-t noise with ``dof`` degrees of freedom and scale ``noise``; robust to outliers.
+
+    Example:
+        >>> import bpinn as bp
+        >>> round(float(bp.likelihoods.StudentT(dof=4).sd(0.0, 0.1)), 4)
+        0.1414
+    """
 
     dof: float = 4.0
 

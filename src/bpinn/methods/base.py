@@ -22,7 +22,11 @@ from bpinn.run_output import RunOutput, SamplerStats
 
 
 class Record(NamedTuple):
-    """The arrays that a step passes to the host. ``z`` and ``functionals`` are None where positions are not draws."""
+    """The arrays that a step passes to the host. ``z`` and ``functionals`` are None where positions are not draws.
+
+    Example:
+        ``return state, bp.Record(state.z, model.functionals(state.z, data), {"log_density": state.log_density})``
+    """
 
     z: Any
     functionals: Any
@@ -73,7 +77,13 @@ class Unsupervised(Policy):
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """A part of a run: ``num_steps`` recorded steps, the first ``num_warmup`` of which are discarded."""
+    """A part of a run: ``num_steps`` recorded steps, the first ``num_warmup`` of which are discarded.
+
+    Example:
+        >>> import bpinn as bp
+        >>> [stage.name for stage in bp.VI().stages()]
+        ['start', 'fit', 'draws']
+    """
 
     name: ClassVar[str]
     has_history: ClassVar[bool] = False  # whether the records before the draws go into the result's history
@@ -133,7 +143,13 @@ class Stage(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Settings of an inference method. Data and seed are passed to `infer`."""
+    """Settings of an inference method. Data and seed are passed to `infer`.
+
+    Example:
+        >>> import bpinn as bp
+        >>> isinstance(bp.HMC(chains=2), bp.Method)
+        True
+    """
 
     registry: ClassVar[Registry] = Registry("method")
     fewer: ClassVar[str] = "a smaller num_draws="  # completes "use ... to store fewer draws", if memory runs short

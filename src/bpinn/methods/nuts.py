@@ -19,6 +19,11 @@ class NUTS(Sampler):
     Arguments are those of `HMC`, with ``max_tree_depth`` (at most 2 to that power leapfrog steps)
     instead of ``num_leapfrog``, ``jitter`` and ``step_jitter``. ``mass="diagonal"`` gives shorter trees for problems
     with few parameters; a warm-up is too short to estimate the variances of a thousand weights.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.NUTS(max_tree_depth=8).max_tree_depth
+        8
     """
 
     max_tree_depth: int = 10

@@ -30,6 +30,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class PaperProblem:
+    """A problem of the paper with simulated readings, and the truth behind them.
+
+    Example:
+        >>> import bpinn as bp
+        >>> bp.paper.inverse_reaction_1d(noise=0.1, seed=0).truth["k"]
+        0.7
+    """
+
     problem: Problem
     truth: Truth
 

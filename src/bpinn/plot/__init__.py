@@ -161,6 +161,9 @@ def traces(result: Result) -> Figure:
     """Trace plots of every unknown, every inferred noise and the log density, one line per chain, with R-hat.
 
     Chains that have converged overlap and look like noise around a constant level.
+
+    Example:
+        ``bp.plot.traces(result).savefig("traces.png")``
     """
     _check_result(result, "traces")
     if not result.method.has_spread:
