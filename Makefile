@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test verify bench bench-quick lint format clean
+.PHONY: setup demo docs test verify bench bench-quick lint format clean
 
 setup: $(READY)
 
@@ -19,6 +19,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@echo "== Inferring a reaction rate from 40 noisy readings (examples/inverse_1d.py, about ten seconds)"
 	@$(BIN)/python examples/inverse_1d.py --out demo-result
+
+# Warnings are errors, such as a link that leads nowhere. No network is needed.
+docs: $(READY)
+	@echo "== Building the documentation (half a minute)"
+	@$(BIN)/python -m sphinx -q -E -W --keep-going -b html -d site/.doctrees docs site
+	@echo "Open site/index.html"
 
 test: $(READY) lint
 	@echo "== Running the tests (a few minutes)"
@@ -66,4 +72,4 @@ bench-quick:
 		PAGE=benchmarks/work/performance.md
 
 clean:
-	rm -rf $(VENV) demo-result benchmarks/.envs benchmarks/work verification/work
+	rm -rf $(VENV) demo-result site benchmarks/.envs benchmarks/work verification/work
