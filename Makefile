@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo docs test verify bench bench-quick lint format clean
+.PHONY: setup demo docs gallery test verify bench bench-quick lint format clean
 
 setup: $(READY)
 
@@ -70,6 +70,11 @@ bench: $(READY)
 bench-quick:
 	@$(MAKE) bench BENCH="--quick $(BENCH)" SCALING=--quick KL="--repeats 1" QUICK=1 RESULTS=benchmarks/work/quick.json \
 		PAGE=benchmarks/work/performance.md
+
+# Runs the entries whose files have changed, and writes docs/gallery. GALLERY="yeast beam" runs only these.
+gallery: $(READY)
+	@echo "== Running the gallery (half an hour if everything has changed) and writing docs/gallery"
+	@$(BIN)/python gallery/build.py $(GALLERY)
 
 clean:
 	rm -rf $(VENV) demo-result site benchmarks/.envs benchmarks/work verification/work

@@ -1,0 +1,1 @@
+"""A gallery of problems: `make gallery` runs them and writes docs/gallery."""
