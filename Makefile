@@ -73,7 +73,7 @@ bench-quick:
 
 # Runs the entries whose files have changed, and writes docs/gallery. GALLERY="yeast beam" runs only these.
 gallery: $(READY)
-	@echo "== Running the gallery (half an hour if everything has changed) and writing docs/gallery"
+	@echo "== Running the gallery (a quarter of an hour if everything has changed) and writing docs/gallery"
 	@$(BIN)/python gallery/build.py $(GALLERY)
 
 clean:

@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 import bpinn as bp
@@ -115,12 +116,12 @@ def stored(entry: Entry) -> dict[str, Any] | None:
 
 def run(entry: Entry, changes: Sequence[str] = ()) -> tuple[dict[str, Any], bytes, bytes]:
     """Run an entry: its numbers, its figure and its thumbnail as PNG."""
-    file = entry.read(changes)
+    file, fingerprint = entry.read(changes), entry.fingerprint()
     begun = time.perf_counter()
     result = bp.infer(file.problem, file.method, seed=file.seed, chains=file.chains, progress=False)
     seconds = time.perf_counter() - begun
     exact = classical.posterior(file.problem, entry.solve, entry.starts) if entry.solve else {}
-    numbers = {"fingerprint": entry.fingerprint(), **numbers_of(entry, file, result, exact), "seconds": round(seconds)}
+    numbers = {"fingerprint": fingerprint, **numbers_of(entry, file, result, exact), "seconds": round(seconds)}
     return numbers, png(figure_of(entry, result, exact)), png(thumbnail_of(entry, result), 80)
 
 
@@ -215,7 +216,7 @@ def figure_of(entry: Entry, result: bp.Result, exact: Mapping[str, np.ndarray]) 
     unknowns = list(result.problem.unknowns)
     flat = [q for q in quantities if q not in result.problem.fields or len(result.problem.inputs(q)) == 1]
     if not flat:  # a field over two coordinates
-        return bp.plot.maps(result, quantities[0], truth=dict(entry.truth))
+        return bp.plot.maps(result, quantities[0], truth=entry.truth[quantities[0]])
     columns = min(3, len(flat) + len(unknowns))
     count = len(flat) + len(unknowns)
     with matplotlib.rc_context(drawing.STYLE):
@@ -245,13 +246,14 @@ def band(ax: Axes, entry: Entry, result: bp.Result, quantity: str) -> None:
 
 def histograms(ax: Axes, entry: Entry, name: str, draws: np.ndarray, exact: np.ndarray | None) -> None:
     both = draws if exact is None else np.concatenate([draws, exact])
-    bins = np.linspace(*np.quantile(both, [0.002, 0.998]), 45)
+    bins = np.linspace(*np.quantile(both, [0.005, 0.995]), 40)
     ax.hist(draws, bins, density=True, color=drawing.BLUE, alpha=0.3, label="bpinn")
     if exact is not None:
         ax.hist(exact, bins, density=True, histtype="step", color=drawing.ORANGE, lw=1.2, label="solved exactly")
     for what, values in (("published", entry.published), ("truth", entry.truth)):
         if name in values:
             ax.axvline(values[name], color=drawing.BLACK, ls="--", lw=1.0, label=what)
+    ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.set(xlabel=name, yticks=[])
 
 

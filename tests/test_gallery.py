@@ -1,6 +1,7 @@
 """The gallery: its problem files are valid, its data are the published ones, its pages say what its runs found."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import bpinn as bp
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.suite import SUITE  # noqa: E402
-from gallery import build, classical  # noqa: E402
-from gallery.shared import MOST_BYTES, entries, load, run, shown  # noqa: E402
+from gallery import build, classical, pages  # noqa: E402
+from gallery.shared import MOST_BYTES, entries, load, run, shown, stored  # noqa: E402
 
 NAMES = entries()
+DOCS = ROOT / "docs" / "gallery"
 QUICK = [f"inference.{key}" for key in ("num_warmup=20", "num_draws=10", "num_leapfrog=5", "chains=2")]
 
 
@@ -124,6 +126,27 @@ def test_classical_posterior_of_a_normal_mean(monkeypatch):
     sd = float(np.sqrt(weight @ (a - mean) ** 2))
     assert found.mean() == pytest.approx(mean, abs=0.06 * sd)
     assert found.std() == pytest.approx(sd, rel=0.06)
+
+
+# --- pages ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_is_of_the_stored_run(gallery, name):
+    assert stored(gallery[name]), "the files have changed since the last run: make gallery"
+    assert (DOCS / f"{name}.md").read_text() == pages.page(gallery[name]), "make gallery"
+    assert "TODO" not in (DOCS / f"{name}.md").read_text()
+    for picture in (DOCS / f"{name}.png", DOCS / "thumbs" / f"{name}.png"):
+        assert 500 < picture.stat().st_size < MOST_BYTES
+
+
+def test_index_and_links(gallery):
+    assert (DOCS / pages.INDEX).read_text() == pages.index(list(gallery.values())), "make gallery"
+    for path in DOCS.glob("*.md"):
+        for alt, target in re.findall(r"(!?\[[^\]]*)\]\(([^)#]+)\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
+            assert len(alt) > 2, f"{path.name}: {target} has no text"
 
 
 def test_numbers_are_shown_with_three_digits():
