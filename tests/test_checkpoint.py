@@ -29,6 +29,10 @@ METHODS = {
     "pinn": bp.PINN(num_steps=200, polish=20),
     "dropout": bp.Dropout(num_steps=200, num_draws=30),
     "last-layer": bp.LastLayer(num_steps=200, num_draws=30),
+    "laplace": bp.Laplace(num_steps=5, init_steps=200, num_draws=30),
+    "ensemble": bp.Ensemble(members=6, num_steps=5),
+    "svgd": bp.SVGD(particles=5, num_steps=30, init_steps=100),
+    "ensemble-kalman": bp.EnsembleKalman(members=20),
 }
 
 

@@ -85,6 +85,10 @@ QUICK = [
     bp.Dropout(num_steps=300, num_draws=20),
     bp.PINN(num_steps=300, polish=10),
     bp.LastLayer(num_steps=300, num_draws=20, chains=1),
+    bp.Laplace(num_steps=5, init_steps=200, num_draws=20),
+    bp.Ensemble(members=4, num_steps=5),
+    bp.SVGD(particles=5, num_steps=30, init_steps=100),
+    bp.EnsembleKalman(members=20, most_steps=10),
 ]
 NAMES = [type(m).__name__ for m in QUICK]
 

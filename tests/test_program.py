@@ -409,6 +409,7 @@ def test_a_run_that_is_stopped_before_its_first_draw_says_what_is_kept(demo, pro
     [
         ("new", "template", "in", ["inverse-1d"]),
         ("run", "method", "last", ["last-layer"]),
+        ("run", "method", "ens", ["ensemble", "ensemble-kalman"]),
         ("calibrate", "method", "n", ["nuts"]),
         ("reproduce", "names", "inverse-1", ["inverse-1d"]),
         ("reproduce", "preset", "", ["quick", "paper"]),

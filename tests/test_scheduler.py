@@ -43,6 +43,10 @@ METHODS = {
     "vi": bp.VI(num_steps=200, num_draws=10, init_steps=100),
     "flow": bp.Flow(layers=2, hidden=(8,), num_steps=40, num_draws=10, init="small"),
     "last-layer": bp.LastLayer(num_steps=200, num_draws=10),
+    "laplace": bp.Laplace(num_steps=3, init_steps=100, num_draws=10),
+    "ensemble": bp.Ensemble(members=3, num_steps=3),
+    "svgd": bp.SVGD(particles=4, num_steps=20, init_steps=50),
+    "ensemble-kalman": bp.EnsembleKalman(members=20, most_steps=5),
 }
 
 

@@ -38,6 +38,10 @@ METHODS = [
     bp.PINN(num_steps=20, chains=1),
     bp.Dropout(num_steps=40, num_draws=8, last=8, chains=1),
     bp.LastLayer(num_steps=20, num_draws=8, chains=1),
+    bp.Laplace(num_steps=3, init_steps=20, num_draws=8, chains=1),
+    bp.Ensemble(members=3, num_steps=3, chains=1),
+    bp.SVGD(particles=4, num_steps=5, init_steps=20, chains=1),
+    bp.EnsembleKalman(members=12, most_steps=5, chains=1),
 ]
 # What equations are made of, from a value and another: smooth, steep, and not defined everywhere.
 FORMULAS = [

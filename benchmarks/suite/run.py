@@ -36,7 +36,13 @@ import bpinn as bp
 from benchmarks.suite import SUITE, Case
 from bpinn.convergence import convergence
 
-METHODS = {c.__name__.lower(): c for c in (bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer)}
+METHODS = {
+    c.__name__.lower(): c
+    for c in (
+        bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer,
+        bp.Laplace, bp.Ensemble, bp.SVGD, bp.EnsembleKalman,
+    )
+}  # fmt: skip
 QUICK = {
     "hmc": dict(num_warmup=20, num_draws=20, num_leapfrog=5, chains=2),
     "nuts": dict(num_warmup=20, num_draws=20, chains=2),
@@ -46,6 +52,10 @@ QUICK = {
     "dropout": dict(num_steps=50),
     "pinn": dict(num_steps=50),
     "lastlayer": dict(num_steps=50),
+    "laplace": dict(num_steps=3, init_steps=50),
+    "ensemble": dict(num_steps=3, members=4),
+    "svgd": dict(num_steps=20, init_steps=50, particles=8),
+    "ensemblekalman": dict(members=20, most_steps=3),
 }
 COLUMNS = (
     "problem",

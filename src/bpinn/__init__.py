@@ -21,7 +21,21 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from bpinn.inference import infer
     from bpinn.likelihoods import Likelihood
     from bpinn.measurements import Average, Difference, Integral, Periodic
-    from bpinn.methods import HMC, NUTS, PINN, SMC, VI, Dropout, Flow, LastLayer, Method
+    from bpinn.methods import (
+        HMC,
+        NUTS,
+        PINN,
+        SMC,
+        SVGD,
+        VI,
+        Dropout,
+        Ensemble,
+        EnsembleKalman,
+        Flow,
+        Laplace,
+        LastLayer,
+        Method,
+    )
     from bpinn.methods.base import Record, Stage
     from bpinn.physics import Physics
     from bpinn.posterior import Posterior
@@ -45,7 +59,7 @@ _HOMES = {
         "inference": "infer",
         "likelihoods": "Likelihood",
         "measurements": "Average Difference Integral Periodic",
-        "methods": "HMC NUTS PINN SMC VI Dropout Flow LastLayer Method",
+        "methods": "HMC NUTS PINN SMC SVGD VI Dropout Ensemble EnsembleKalman Flow Laplace LastLayer Method",
         "methods.base": "Record Stage",
         "physics": "Physics",
         "posterior": "Posterior",
@@ -64,11 +78,14 @@ __all__ = [
     "NUTS",
     "PINN",
     "SMC",
+    "SVGD",
     "VI",
     "Average",
     "BpinnWarning",
     "Difference",
     "Dropout",
+    "Ensemble",
+    "EnsembleKalman",
     "Exponential",
     "Field",
     "Flow",
@@ -77,6 +94,7 @@ __all__ = [
     "InputError",
     "Integral",
     "KarhunenLoeve",
+    "Laplace",
     "LastLayer",
     "Likelihood",
     "Matern32",

@@ -111,7 +111,7 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
 
 
 def _judge_draws(health: Diagnosis, functionals: np.ndarray) -> None:
-    _judge_finite(health, functionals)
+    judge_finite(health, functionals)
     chains, draws = functionals.shape[:2]
     still = np.ptp(functionals, axis=1).max(axis=-1) == 0 if draws > 1 else np.zeros(chains, bool)
     if np.any(still):
@@ -220,7 +220,7 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
     assert stats.ancestor is not None
     assert stats.log_evidence is not None
     health = Diagnosis("good", [], [])
-    _judge_finite(health, functionals)
+    judge_finite(health, functionals)
     populations = functionals.shape[0]
     reached = np.nanmax(run.history["weight"], axis=1)
     if np.any(reached < 1.0):
@@ -256,6 +256,7 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
 # --- fits: approximations with a density, networks with dropout, single solutions ---
 
 GOOD_KHAT, CARE_KHAT = 0.7, 1.0
+SAME_WEIGHT = 1e-3  # range of log weights that are all the same but for rounding, which has no tail to fit
 EFFICIENT = 0.9  # above this share of effective draws after weighting, the tail of the weights is rounding error
 FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
 STILL_MOVING = 1.0  # increase of the evidence lower bound over the last tenth of the steps
@@ -278,7 +279,7 @@ def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
     if len(flat) < FEWEST_DRAWS or not np.all(np.isfinite(flat)):
         return np.inf, 0.0
     weights = np.exp(flat - flat.max())
-    if np.ptp(flat) == 0:
+    if np.ptp(flat) < SAME_WEIGHT:
         return 0.0, 1.0
     share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
     try:
@@ -292,7 +293,7 @@ def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
 def diagnose_fit(run: RunOutput) -> Diagnosis:
     """Judge a fit by its training, and by the agreement of fits from different starts."""
     health = Diagnosis("good", [], [])
-    _judge_finite(health, run.functionals)
+    judge_finite(health, run.functionals)
     _judge_starts(health, run.names, run.functionals)
     if "used" in run.history:
         _judge_steps(health, run.history["used"])
@@ -304,7 +305,7 @@ def diagnose_fit(run: RunOutput) -> Diagnosis:
 def diagnose_last_layer(run: RunOutput) -> Diagnosis:
     """Judge fits with a Gaussian output layer: approximate at best."""
     health = Diagnosis("good", [], [])
-    _judge_finite(health, run.functionals)
+    judge_finite(health, run.functionals)
     read = ~run.is_equation
     _judge_starts(health, [name for name, one in zip(run.names, read, strict=True) if one], run.functionals[..., read])
     _judge_steps(health, run.history["used"])
@@ -330,7 +331,7 @@ def diagnose_approximation(run: RunOutput) -> Diagnosis:
     return health
 
 
-def _judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
+def judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
     broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
     if broken:
         health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -152,12 +152,24 @@ def _watch(trace: Trace, loss: Array, patience: int) -> Trace:
     )
 
 
+class Drawn(Protocol):
+    """Settings of a method whose draws are made one by one from what was fitted."""
+
+    def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
+        """What to draw from, and the memory of the fit, from where the previous stage ended."""
+
+    def draw(
+        self, model: Model, data: Any, params: Any, memory: Any, key: Array, number: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """One draw of ``z``, and the statistics to record with it."""
+
+
 @dataclass(frozen=True)
 class Sample(Stage):
     """Draws from the fitted parameters."""
 
     name: ClassVar[str] = "draws"
-    settings: "Trained"
+    settings: Drawn
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
         return self.settings.prepared(model, data, key, previous)
