@@ -65,6 +65,8 @@ bench: $(READY)
 	@echo "== Comparing coordinates, and running the suite"
 	@$(BIN)/python benchmarks/coordinates.py --sets $(if $(QUICK),1,5)
 	@$(BIN)/python benchmarks/suite/run.py --results benchmarks/work/suite.json $(if $(QUICK),--quick)
+	@echo "== Comparing the approximate methods with HMC"
+	@$(BIN)/python benchmarks/approximate.py $(if $(QUICK),--quick --results benchmarks/work/approximate_quick.json,--write docs/methods.md)
 	@$(BIN)/python benchmarks/write_page.py --results $(RESULTS) --page $(PAGE)
 
 bench-quick:

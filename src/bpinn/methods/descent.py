@@ -24,7 +24,7 @@ from bpinn.posterior import Model
 FIRST_DAMPING = 1e4  # in units of the prior's precision; with less, first steps are long and lead some fits astray
 LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e12
 SETTLED, LEFT = 0.05, 1.0  # gain of log density that the last step promises, and that damping may hide
-ROUNDING = 20.0  # the same in units of the rounding error of the objective
+ROUNDING, MOST_ROUNDING = 20.0, 1.0  # the same in units of the rounding error of the objective, and its largest value
 
 
 class Randomised(NamedTuple):
@@ -78,7 +78,7 @@ def improved(model: Model, data: Any, member: Member) -> Member:
     trial = v + pull.together(move)
     old, new = (_objective(model, data, lines, randomised, point) for point in (v, trial))
     gained = new - old
-    rounding = ROUNDING * jnp.finfo(v.dtype).eps * jnp.abs(old)
+    rounding = jnp.minimum(ROUNDING * jnp.finfo(v.dtype).eps * jnp.abs(old), MOST_ROUNDING)
     better = jnp.isfinite(new) & ((gained > 0) | ~jnp.isfinite(old))
     # Damping shortens a step, and hides at most this factor of what is left to gain.
     left = promised * (1.0 + member.damping)

@@ -112,7 +112,7 @@ class SVGD(Grouped):
     unit: ClassVar[str] = "population"
 
     particles: int = 50
-    num_steps: int = 2000
+    num_steps: int = 1000
     learning_rate: float = 1e-2
     coordinates: str = "whitened"
     init_steps: int = 5000
