@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,14 @@ from bpinn.run_folder.chains import Checkpoint
 MOST_MAPPINGS = 30_000  # of memory; Linux allows 65,530 a process, and a compiled run takes some hundred
 
 
-def make_room() -> None:
+def make_room(anywhere: bool = False) -> None:
     """Drop compiled programs if there are very many: beyond the limit of memory mappings XLA crashes as it compiles.
 
-    A process that infers a hundred different problems would reach it. What is needed again is compiled again.
+    A process that infers a hundred different problems would reach it. What is needed again is compiled again. Only the
+    main thread does it, unless ``anywhere``.
     """
     mappings, main = Path("/proc/self/maps"), threading.current_thread() is threading.main_thread()
-    if main and mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+    if (main or anywhere) and mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
         jax.clear_caches()
         gc.collect()
 
@@ -124,7 +126,7 @@ def _run(
         interrupted |= stopped
         if any(chain.state is None for chain in state.chains):
             raise interrupts.Stopped("stopped before every chain had started")
-        positions = [stage.position(chain.state) for chain in state.chains]
+        positions = positions if last else state.ends()
         if stage.has_history:
             history = joined(history, history_of(state.chains))
     draws = state.gather()
@@ -154,6 +156,6 @@ def stored(problem: Problem, method: Method, chains: int, checkpoint: Checkpoint
     for of_stage in found:
         if of_stage[0].stage.has_history and all(chain.before for chain in of_stage):
             history = joined(history, history_of(of_stage))
-    draws = draws_of(found[-1], len(stages) - 1, dim, dtype, checkpoint)
+    draws = draws_of(found[-1], dim, partial(checkpoint.collect, len(stages) - 1, dim=dim, dtype=dtype))
     draws.history, draws.interrupted = history, True
     return draws

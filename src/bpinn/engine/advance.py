@@ -64,6 +64,7 @@ class Request:
     position: Any  # where the previous stage ended
     first: int
     count: int
+    whole: bool = False  # whether draws and state are stored here after every block
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Block:
     state: Any
     record: Record
     seconds: float
+    finished: bool = False  # whether the chain ends here, before all its steps are done
+    place: str = ""  # the worker that ran it, if it was not this process
 
 
 class Program:
@@ -123,7 +126,8 @@ class Program:
                 buffers = buffers._replace(z=None)  # no draws yet
             record = jax.tree.map(lambda a: np.array(a[: request.count]), jax.device_get(buffers))
             seconds = time.perf_counter() - began
-        return Block(request.chain, request.first, request.count, state, record, seconds)
+            finished = self.stage.finished(state)
+        return Block(request.chain, request.first, request.count, state, record, seconds, finished)
 
     def _run(self, state: Any, key: Array, first: int, count: int) -> Any:
         numbers = jnp.int32(first), jnp.int32(count)

@@ -1,6 +1,6 @@
 """Collects the records of chains into rectangular arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -8,8 +8,10 @@ import numpy as np
 
 from bpinn.engine.records import concatenated, side_by_side
 from bpinn.engine.store import Chain
-from bpinn.run_folder.chains import Checkpoint
 from bpinn.run_output import SamplerStats
+
+# ``z`` of all chains, each over its span of steps, from where it is stored; None if records have it.
+Collect = Callable[[Sequence[tuple[int, int]]], np.ndarray | None]
 
 
 @dataclass
@@ -43,7 +45,7 @@ def functionals_of(chains: Sequence[Chain]) -> np.ndarray | None:
     return np.stack([row[:shortest] for row in rows])
 
 
-def draws_of(chains: Sequence[Chain], number: int, dim: int, dtype: np.dtype, checkpoint: Checkpoint | None) -> Draws:
+def draws_of(chains: Sequence[Chain], dim: int, collect: Collect) -> Draws:
     """Equally many draws of every chain, as many as the shortest has: the first ones, or with ``keep`` the last."""
     stage, keep = chains[0].stage, chains[0].keep
     if not all(chain.records for chain in chains):
@@ -54,10 +56,9 @@ def draws_of(chains: Sequence[Chain], number: int, dim: int, dtype: np.dtype, ch
         count = min(count, keep)
     chosen = slice(0, count) if keep is None else slice(-count, None)
     record = jax.tree.map(lambda *a: np.stack([x[chosen] for x in a]), *rows)
-    z = record.z
-    if checkpoint is not None:
-        ends = [stage.num_warmup + count if keep is None else chain.done for chain in chains]
-        z = checkpoint.collect(number, [(end - count, end) for end in ends], dim, dtype)
+    ends = [stage.num_warmup + count if keep is None else chain.done for chain in chains]
+    elsewhere = collect([(end - count, end) for end in ends])
+    z = record.z if elsewhere is None else elsewhere
     stats = SamplerStats(record.stats)
     if stage.most_restarts:
         restarts = np.array([[chain.restarts] for chain in chains], np.int8)

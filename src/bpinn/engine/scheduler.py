@@ -1,4 +1,4 @@
-"""Where blocks run. The one implementation runs them in threads of this process, one per core.
+"""Where blocks run: in threads of this process, one per core. `bpinn.cluster` runs them on other machines.
 
 A thread releases the interpreter lock while XLA runs. Compared with ``shard_map`` over one host device per core, this
 needs no global JAX flag, compiles once, and gives draws that are bitwise identical to those of a single core.
@@ -27,7 +27,12 @@ def available_cores() -> int:
 
 
 class Scheduler(ABC):
-    """Runs blocks. All its arguments can be pickled for another process; a block does not depend on where it runs."""
+    """Runs blocks. All its arguments can be pickled for another process; a block does not depend on where it runs.
+
+    The state of a delivered block may be a placeholder for one that stays where the block ran. The engine hands it
+    back with the chain's next request, and asks for it with `adjusted` and `fetched`. Unless a request is ``whole``,
+    draws may stay there too, until `draws` asks for them.
+    """
 
     @abstractmethod
     def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
@@ -49,6 +54,18 @@ class Scheduler(ABC):
     @abstractmethod
     def close(self) -> None:
         """Wait for running blocks, then shut down."""
+
+    def adjusted(self, program: Program, state: Any, adjustment: Any) -> Any:
+        """The state after an adjustment, or a placeholder for it."""
+        return program.stage.apply(state, adjustment)
+
+    def fetched(self, program: Program, state: Any) -> Any:
+        """The state itself."""
+        return state
+
+    def draws(self, spans: Sequence[tuple[int, int]]) -> np.ndarray | None:
+        """``z`` of all chains, each over its span of steps (end exclusive); None if draws came with their blocks."""
+        return None
 
 
 class Threads(Scheduler):

@@ -124,7 +124,8 @@ class StageRun:
         return stopped
 
     def _request(self, chain: Chain, count: int) -> Request:
-        return Request(chain.number, chain.restarts, chain.state, self.positions[chain.number], chain.done, count)
+        position, whole = self.positions[chain.number], self.checkpoint is not None
+        return Request(chain.number, chain.restarts, chain.state, position, chain.done, count, whole)
 
     def _count(self, chain: Chain) -> int:
         """Number of steps of its next block. A block ends where warm-up ends, so that all its records are alike."""
@@ -135,7 +136,7 @@ class StageRun:
 
     def _deliver(self, block: Block) -> None:
         self.seconds_per_step = block.seconds / block.count
-        self.chains[block.chain].append(block.first, block.count, block.state, block.record)
+        self.chains[block.chain].append(block, partial(self.scheduler.fetched, self.program))
 
     def _review(self) -> None:
         """All chains are at a pause: the policy decides how they continue.
@@ -160,7 +161,7 @@ class StageRun:
                 continue
             chain.finished = decision.enough
             if decision.adjustment is not None:
-                chain.state = self.stage.apply(chain.state, decision.adjustment)
+                chain.state = self.scheduler.adjusted(self.program, chain.state, decision.adjustment)
             if decision.warm:
                 chain.done = warmup
         self.reviewed = warmup if decision.warm else done
@@ -172,6 +173,12 @@ class StageRun:
         """Monitored quantities of the draws that every chain has."""
         return functionals_of(self.chains)
 
+    def ends(self) -> list[Any]:
+        """Where the next stage starts."""
+        return [self.stage.position(self.scheduler.fetched(self.program, chain.state)) for chain in self.chains]
+
     def gather(self) -> Draws:
-        dtype = np.dtype(jnp.result_type(float))
-        return draws_of(self.chains, self.program.number, self.program.model.dim, dtype, self.checkpoint)
+        dim, dtype, collect = self.program.model.dim, np.dtype(jnp.result_type(float)), self.scheduler.draws
+        if self.checkpoint is not None:
+            collect = partial(self.checkpoint.collect, self.program.number, dim=dim, dtype=dtype)
+        return draws_of(self.chains, dim, collect)

@@ -4,6 +4,7 @@ A chain with a folder stores its draws there; what reviews and the display need 
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpinn.engine.advance import Block
 from bpinn.engine.records import Reviewed, arrays_of, record_of
 from bpinn.errors import InputError
 from bpinn.methods.base import Record, Stage
@@ -31,6 +33,7 @@ class Chain:
     done: int = 0
     finished: bool = False
     restarts: int = 0
+    place: str = ""  # the worker that ran its last block, if it was not this process
     step: int = 0  # of a fit, its own step number
     latest: dict[str, np.ndarray] = field(default_factory=dict)  # statistics of its last block
     records: deque[Record] = field(default_factory=deque)  # of the draws; without z if that is in a folder
@@ -50,18 +53,19 @@ class Chain:
             self.folder.restart()
         self.begin(self.restarts + 1)
 
-    def append(self, first: int, count: int, state: Any, record: Record) -> None:
-        """Store a finished block, first of all on disk."""
+    def append(self, block: Block, fetched: Callable[[Any], Any]) -> None:
+        """Store a finished block, first of all on disk; ``fetched`` returns its state if that is elsewhere."""
+        record, count = block.record, block.count
         if self.stage.has_history:
             # A fit that stopped early still fills its block; keep only the steps that it took.
             took = np.diff(record.stats["step"], prepend=self.step) > 0
             record = record._replace(stats={name: values[took] for name, values in record.stats.items()})
         if self.folder is not None:
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-            self.folder.append(first, count, arrays_of(record, count), leaves)
-        self.state = state
-        self._hold(record, first + count)
-        self.finished = self.done >= self.stage.num_steps or self.stage.finished(state)
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(fetched(block.state))]
+            self.folder.append(block.first, count, arrays_of(record, count), leaves)
+        self.state, self.place = block.state, block.place
+        self._hold(record, block.first + count)
+        self.finished = self.done >= self.stage.num_steps or block.finished
 
     def restore(self, like: Any, dim: int, functionals: int) -> None:
         """Read its folder; a stored state must have the structure of ``like``. `DamagedError` if a file is damaged."""
