@@ -8,7 +8,7 @@ import bpinn
 ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "compiling", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
-    "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
+    "portable", "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "physics", "problem",
     "evaluation", "parameters", "quantity_at", "monitor", "posterior", "conditional", "coordinates", "labelled", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "diagnostics", "approximate", "modes",

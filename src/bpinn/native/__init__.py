@@ -23,13 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn import portable
+
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("streams.c", "conditional.c"))
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "plan.h", "activations.h"))
 TARGETS = (
     *(f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")),
     *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual", "factor")),
 )
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
+MACHINE = f"-march={portable.LEVEL}" if portable.is_on() else "-march=native"
+FLAGS = ("-O3", MACHINE, "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
 # Linked separately: with -ffast-math, GCC links in startup code that, when the library is loaded, makes the whole
 # process flush numbers below 1e-308 to zero.
 LINK = ("-shared",)
@@ -66,7 +69,7 @@ def _compiled(compiler: str) -> Path:
     parts = (
         _source(),
         version,
-        _processor().encode(),
+        processor().encode(),
         " ".join(FLAGS + LINK).encode(),
         jax.__version__.encode(),
     )
@@ -100,7 +103,7 @@ def cache_folder() -> Path:
 
 def compilation_cache() -> Path:
     """Where compiled programs are kept, separately for each processor, version of JAX and of the kernel they call."""
-    parts = (_source(), _processor().encode(), jax.__version__.encode(), platform.machine().encode())
+    parts = (_source(), processor().encode(), jax.__version__.encode(), platform.machine().encode(), MACHINE.encode())
     return cache_folder() / f"xla-{hashlib.sha256(b' '.join(parts)).hexdigest()[:16]}"
 
 
@@ -108,7 +111,7 @@ def _source() -> bytes:
     return b"\0".join(file.read_bytes() for file in (*SOURCES, *HEADERS))
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's features, so that machines that share a cache folder use separate libraries."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text().splitlines() if about.exists() else []
