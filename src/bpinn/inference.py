@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.errors import JaxRuntimeError
 
+from bpinn import cluster as clusters
 from bpinn import engine
 from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
 from bpinn.monitor import Monitor
+from bpinn.portable import require
 from bpinn.posterior import MOST_LINEAR, Model, Posterior
 from bpinn.preview import answer
 from bpinn.problem import Problem
@@ -46,6 +48,8 @@ def infer(
     within: float | None = None,
     preview: bool = True,
     start: Result | None = None,
+    cluster: Any = None,
+    portable: bool = False,
 ) -> Result:
     """Draw from the posterior of a problem.
 
@@ -67,6 +71,11 @@ def infer(
         start: for `SMC`, a result of the same problem whose chains are on several solutions: the verdict says which of
             them the populations have found. It does not change the draws, so that probabilities do not depend on how
             many chains were on each solution.
+        cluster: where chains run, if not in threads of this process: the address of a scheduler of
+            `dask.distributed` (``"tcp://node1:8786"``), its scheduler file, a ``Client``, or ``"local:2"``, which
+            starts two worker processes here. The draws are the same. See docs/clusters.md.
+        portable: refuse to run unless this process computes with instructions that all processors with AVX2 have, so
+            that draws do not depend on which one it is. See docs/clusters.md.
 
     Ctrl-C stops a run and returns the draws so far; a fit is stopped where it is, and draws are made from it. During
     warm-up there are no draws yet, and the preview is returned; without one, before the first step, or with a second
@@ -79,6 +88,12 @@ def infer(
     _check(problem, method, seed, chains, cores, within)
     if start is not None:
         _check_start_result(problem, method, start)
+    if portable:
+        require("infer")
+    if cluster is not None:
+        clusters.check(cluster)
+        if cores is not None:
+            raise InputError("infer: cores= counts threads of this process; with cluster= remove it")
     method = method.plain()
     chains = method.chains if chains is None else int(chains)
     folder = None if out is None or Path(out).suffix == ".npz" else Path(out)
@@ -111,7 +126,7 @@ def infer(
         report = progress
     settings: dict[str, Any] = {
         "seed": int(seed), "chains": chains, "cores": cores, "report": report,
-        "within": within, "previewed": preview, "say": _say,
+        "within": within, "previewed": preview, "say": _say, "cluster": cluster,
     }  # fmt: skip
     with interrupts.listening():  # after the last draw, Ctrl-C waits until everything is saved
         if folder is not None:
@@ -175,14 +190,17 @@ def draw(
     cores: int | None,
     report: Callable[[engine.Progress], None],
     checkpoint: Checkpoint | None = None,
+    cluster: Any = None,
 ) -> Result:
     """`infer` for validated arguments; with a checkpoint, blocks are written to disk."""
     chains = method.chains if chains is None else chains
     settings: dict[str, Any] = {"seed": seed, "chains": chains, "cores": cores, "report": report}
     try:
-        with _stopping(checkpoint is not None):
+        with _stopping(checkpoint is not None), ExitStack() as stack:
             posterior = Posterior(problem)
             interrupts.raise_if_noted()
+            if cluster is not None:
+                settings["scheduler"] = clusters.Workers(stack.enter_context(clusters.opened(cluster, _say)))
             draws = engine.run(posterior, method, **settings, checkpoint=checkpoint)
     except (MemoryError, JaxRuntimeError) as error:
         if isinstance(error, JaxRuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):

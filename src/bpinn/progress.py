@@ -97,6 +97,8 @@ class Display:
         restarted = sum(chain.restarts > 0 for chain in chains)
         what += f" ({restarted} restarted)" if restarted and warming else ""
         count = f"{len(chains)} {progress.unit}{'s' if len(chains) > 1 else ''}"
+        places = {chain.place for chain in chains} - {""}
+        count += f" on {len(places)} worker{'s' if len(places) > 1 else ''}" if places else ""
         first = [count, what, self._time(progress, now, done, total, warming)]
         return [first, *(line for line in below if line)]
 

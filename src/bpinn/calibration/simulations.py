@@ -4,7 +4,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpinn import cluster as clusters
 from bpinn.calibration.ranks import Calibration
 from bpinn.checks import is_whole
 from bpinn.compiling import FUSED
@@ -28,8 +30,12 @@ from bpinn.run_folder.files import only_one, read_arrays, write_file
 from bpinn.run_folder.manifest import claim
 
 LIKELIHOOD = "log likelihood"
+KEPT = "stopped; finished simulations are kept if there is a folder (out=), and the same call continues"
 Infer = Callable[[Problem, int], Result]
-One = Callable[[int], dict[str, np.ndarray]]  # runs the simulation with a given seed
+Row = dict[str, np.ndarray]  # the outcome of a simulation
+One = Callable[[Any, int | None, int], Row]  # runs a simulation, given an event that stops it, cores and seed
+Keep = Callable[[Row], None]  # stores an outcome
+Run = Callable[[One, Sequence[int], Method | Infer, Keep], Iterator[Row]]
 
 
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
@@ -72,6 +78,7 @@ def sbc(
     draws: int = 99,
     out: str | Path | None = None,
     progress: bool = True,
+    cluster: Any = None,
 ) -> Calibration:
     """Simulation-based calibration of a method on problems like this one; its own readings are not used.
 
@@ -83,6 +90,7 @@ def sbc(
         draws: number of evenly spaced draws of each posterior among which ranks are counted.
         out: a folder to which each finished simulation is written; the same call resumes from there.
         progress: print progress.
+        cluster: where simulations run, as in `bpinn.infer`: one at a time on each worker.
 
     Example:
         ``print(bp.calibration.sbc(problem, bp.HMC(), simulations=200, out="sbc"))``
@@ -102,13 +110,15 @@ def sbc(
     elif not callable(method):
         raise InputError(f"sbc: expected a method such as bp.HMC(), got {method!r}")
     seeds = range(seed, seed + simulations)
-    stop = threading.Event()
-    one = partial(_one, problem, method, draws, stop)
-    if out is None:
-        done = _done(one, seeds, method, stop, progress, simulations)
-        rows = sorted(done, key=lambda row: int(row["seed"]))
-    else:
-        rows = _kept(Path(out), problem, method, one, seeds, draws, stop, progress)
+    with ExitStack() as stack:
+        run: Run = _run_here
+        if cluster is not None:
+            run = partial(_run_on, stack.enter_context(clusters.opened(cluster, _say, "sbc: cluster")))
+        runner = _Runner(problem, method, draws, progress, simulations, run)
+        if out is None:
+            rows = sorted(runner.done(seeds, lambda row: None), key=lambda row: int(row["seed"]))
+        else:
+            rows = _kept(Path(out), runner, seeds)
     return Calibration(
         _names(problem), np.stack([r["truth"] for r in rows]), np.stack([r["draws"] for r in rows]),
         tuple(str(r["verdict"]) for r in rows),
@@ -119,7 +129,7 @@ def _names(problem: Problem) -> tuple[str, ...]:
     return (*Monitor(problem).names, LIKELIHOOD)
 
 
-def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:
+def _read(path: Path, draws: int, width: int) -> Row | None:
     """Read a finished simulation; None, with a message, if its file is damaged."""
     if not path.exists():
         return None
@@ -134,11 +144,29 @@ def _read(path: Path, draws: int, width: int) -> dict[str, np.ndarray] | None:
     return None
 
 
-def _kept(
-    folder: Path, problem: Problem, method: Method | Infer, one: One, seeds: range, draws: int, stop: threading.Event,
-    progress: bool,
-) -> list[dict[str, np.ndarray]]:  # fmt: skip
+@dataclass(frozen=True)
+class _Runner:
+    """What all simulations share, and ``run``, which runs them."""
+
+    problem: Problem
+    method: Method | Infer
+    draws: int
+    progress: bool
+    of: int  # number of simulations, with those that were done before
+    run: Run
+
+    def done(self, seeds: Sequence[int], keep: Keep) -> Iterator[Row]:
+        """Simulations as they finish."""
+        one = partial(_one, self.problem, self.method, self.draws)
+        for number, row in enumerate(self.run(one, seeds, self.method, keep), self.of - len(seeds) + 1):
+            if self.progress:
+                print(f"simulation {number} of {self.of}: {row['verdict']}", file=sys.stderr, flush=True)
+            yield row
+
+
+def _kept(folder: Path, runner: _Runner, seeds: range) -> list[Row]:
     """Simulations with one file each; existing files are read."""
+    problem, method, draws = runner.problem, runner.method, runner.draws
     if not isinstance(method, Method):
         raise InputError(
             "sbc: out= needs a method such as bp.HMC(), whose settings can be compared with those in the folder"
@@ -149,56 +177,62 @@ def _kept(
         width = len(_names(problem))
         rows = {seed: row for seed, path in paths.items() if (row := _read(path, draws, width)) is not None}
         missing = [seed for seed in seeds if seed not in rows]
-
-        def kept(seed: int) -> dict[str, np.ndarray]:
-            row = one(seed)
-            write_file(paths[seed], row)  # in its own thread, so that it is stored whatever happens to others
-            return row
-
-        rows |= {int(row["seed"]): row for row in _done(kept, missing, method, stop, progress, len(seeds))}
+        done = runner.done(missing, lambda row: write_file(paths[int(row["seed"])], row))
+        rows |= {int(row["seed"]): row for row in done}
     return [rows[seed] for seed in seeds]
 
 
-def _done(
-    one: One, seeds: Sequence[int], method: Method | Infer, stop: threading.Event, progress: bool, of: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Simulations as they finish. If a method has fewer chains than there are cores, several run at once."""
+def _run_here(one: One, seeds: Sequence[int], method: Method | Infer, keep: Keep) -> Iterator[Row]:
+    """In this process. If a method has fewer chains than there are cores, several run at once."""
     cores = available_cores()
     at_once = max(1, cores // method.chains) if isinstance(method, Method) else 1
     double = jnp.result_type(float) == jnp.float64  # local to this thread; see `engine.advance.Program`
+    stop = threading.Event()
 
-    def precisely(seed: int) -> dict[str, np.ndarray]:
+    def kept(seed: int) -> Row:
         with jax.enable_x64(double):
-            return one(seed)
-
-    def told(row: dict[str, np.ndarray], number: int) -> dict[str, np.ndarray]:
-        if progress:
-            print(f"simulation {of - len(seeds) + number} of {of}: {row['verdict']}", file=sys.stderr, flush=True)
+            row = one(stop, None, seed)
+        keep(row)  # in its own thread, so that it is stored whatever happens to others
         return row
 
     alone = seeds[:1] if at_once > 1 else seeds  # the first one compiles for all
-    for number, seed in enumerate(alone, 1):
-        yield told(one(seed), number)
+    for seed in alone:
+        yield kept(seed)
     with ThreadPoolExecutor(at_once) as pool:
-        ends = [pool.submit(precisely, seed) for seed in seeds[len(alone) :]]
+        ends = [pool.submit(kept, seed) for seed in seeds[len(alone) :]]
         try:
-            for number, end in enumerate(as_completed(ends), len(alone) + 1):
-                yield told(end.result(), number)
+            for end in as_completed(ends):
+                yield end.result()
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _one(
-    problem: Problem, method: Method | Infer, draws: int, stop: threading.Event, seed: int
-) -> dict[str, np.ndarray]:
+def _run_on(
+    cluster: clusters.Cluster, one: One, seeds: Sequence[int], method: Method | Infer, keep: Keep
+) -> Iterator[Row]:
+    """On the workers of a cluster."""
+    try:
+        for _, row in clusters.each(cluster, partial(_on_worker, one), seeds):
+            keep(row)
+            yield row
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(KEPT) from None
+
+
+def _on_worker(one: One, seed: int) -> Row:
+    return one(clusters.worker.Cancelled(), clusters.worker.cores(), seed)
+
+
+def _one(problem: Problem, method: Method | Infer, draws: int, stop: Any, cores: int | None, seed: int) -> Row:
     simulated, truth = simulate(problem, seed)
     if isinstance(method, Method):
-        result = infer(simulated, method, seed=seed, progress=partial(_heed, stop), preview=False)
+        heed = partial(_heed, stop)
+        result = infer(simulated, method, seed=seed, progress=heed, preview=False, cores=cores)
     else:
         result = method(simulated, seed)
     if result.interrupted:
-        raise KeyboardInterrupt("stopped; finished simulations are kept if there is a folder (out=)")
+        raise KeyboardInterrupt(KEPT)
     flat = result.z.reshape(-1, result.z.shape[-1])
     if len(flat) < draws:
         raise InputError(
@@ -211,8 +245,12 @@ def _one(
     return {"truth": watched[0], "draws": watched[1:], "verdict": np.array(verdict), "seed": np.array(seed)}
 
 
-def _heed(stop: threading.Event, _: Any) -> None:
-    """Called between blocks: only the main thread receives Ctrl-C, and stops the other threads through ``stop``."""
+def _say(message: str) -> None:
+    print(f"sbc: {message}", file=sys.stderr)
+
+
+def _heed(stop: Any, _: Any) -> None:
+    """Called between blocks: only the main thread receives Ctrl-C, and stops the others through the event ``stop``."""
     if stop.is_set():
         raise KeyboardInterrupt
 

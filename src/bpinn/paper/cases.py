@@ -78,7 +78,7 @@ class Outcome:
         return float(np.mean(values if where is None else values[where]))
 
 
-def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
+def run_case(case: Case, folder: Path, progress: Say, cluster: Any = None) -> Outcome:
     """Run a case, or read its files if it is finished; an interrupted run is resumed."""
     numbers, arrays = folder / f"{case.key}.json", folder / f"{case.key}.npz"
     if numbers.is_file() and arrays.is_file():
@@ -90,7 +90,8 @@ def run_case(case: Case, folder: Path, progress: Say) -> Outcome:
         outcome = _regressed(case, paper, case.method)
     else:
         unfinished = folder / f"{case.key}.run"
-        result = infer(paper.problem, case.method, seed=case.seed, progress=progress, out=unfinished, preview=False)
+        how: dict[str, Any] = {"progress": progress, "preview": False, "cluster": cluster}
+        result = infer(paper.problem, case.method, seed=case.seed, out=unfinished, **how)
         if result.interrupted:
             raise KeyboardInterrupt("stopped; finished work is kept, and the same command resumes")
         outcome = summarised(case, paper, result)

@@ -35,6 +35,7 @@ class Run:
     seeds: Sequence[int]
     folder: Path
     progress: Say
+    cluster: Any = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Comparison(Experiment):
 
     def outcomes(self, how: Run) -> Outcomes:
         cases = self.cases(how.preset, how.seeds)
-        return Outcomes([run_case(case, how.folder / "cases", how.progress) for case in cases])
+        return Outcomes([run_case(case, how.folder / "cases", how.progress, how.cluster) for case in cases])
 
     def problems(self, how: Run) -> dict[float, PaperProblem]:
         return {noise: self.make(noise=noise, seed=how.seeds[0]) for noise in self.noises}

@@ -4,12 +4,14 @@ import io
 import json
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bpinn import cluster as clusters
 from bpinn.engine import available_cores
 from bpinn.errors import InputError
 from bpinn.paper.cases import Say
@@ -33,6 +35,7 @@ def reproduce(
     out: str | Path = "reproduction",
     progress: Say = True,
     say: Callable[[str], None] = print,
+    cluster: Any = None,
 ) -> dict[str, dict[str, Any]]:
     """Run experiments of the paper; each writes result.json and its figure into its own folder.
 
@@ -44,6 +47,7 @@ def reproduce(
         out: the output folder. Cases that it already holds with the same settings are not run again.
         progress: as in `bpinn.infer`.
         say: called with each line of output: the table and the claims of each experiment.
+        cluster: where chains run, as in `bpinn.infer`.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
@@ -54,19 +58,27 @@ def reproduce(
         raise InputError(
             f"reproduce: seed must be an integer of at least 0 and seeds of at least 1, got {seed!r} and {seeds!r}"
         )
-    found = {}
-    for name in names or EXPERIMENTS:
-        experiment, folder = EXPERIMENTS[name], Path(out) / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"reproduce: {folder} cannot be created: {error.strerror or error}") from None
-        cut = experiment.cut(preset)
-        say(f"{name}: {experiment.about}")
-        with only_one(folder):
-            outcome = experiment.run(Run(preset, range(seed, seed + seeds), folder, progress))
-            found[name] = _written(name, experiment.about, preset, cut, outcome, folder)
-        _tell(outcome, cut, say)
+    with ExitStack() as stack:
+        if cluster is not None:
+            cluster = stack.enter_context(clusters.opened(cluster, say, "reproduce: cluster"))
+        return {
+            name: _one(name, Run(preset, range(seed, seed + seeds), Path(out) / name, progress, cluster), say)
+            for name in names or EXPERIMENTS
+        }
+
+
+def _one(name: str, how: Run, say: Callable[[str], None]) -> dict[str, Any]:
+    experiment, folder = EXPERIMENTS[name], how.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"reproduce: {folder} cannot be created: {error.strerror or error}") from None
+    cut = experiment.cut(how.preset)
+    say(f"{name}: {experiment.about}")
+    with only_one(folder):
+        outcome = experiment.run(how)
+        found = _written(name, experiment.about, how.preset, cut, outcome, folder)
+    _tell(outcome, cut, say)
     return found
 
 

@@ -80,6 +80,7 @@ class FileRun:
         warn: Callable[[str], None],
         cores: int | None,
         within: float | None = None,
+        cluster: Any = None,
     ) -> Result:
         """Run or resume, to the end or for so many seconds; every finished block is on disk."""
         with only_one(self.folder):
@@ -99,7 +100,7 @@ class FileRun:
             try:
                 result = answer(
                     draw, file.problem, file.method, seed=file.seed, chains=file.chains, cores=cores, report=report,
-                    checkpoint=Checkpoint(self.folder, say), within=within, say=warn,
+                    checkpoint=Checkpoint(self.folder, say), within=within, say=warn, cluster=cluster,
                 )  # fmt: skip
             except BaseException as error:
                 self.log(f"stopped: {type(error).__name__}: {error}")
@@ -110,6 +111,12 @@ class FileRun:
                 storage.save(result, self.folder / RESULT, draws_beside=True)
                 self.log(f"ended: {result.diagnose().verdict}")
             return result
+
+    def keep(self, result: Result) -> None:
+        """Store the result of a run that took place elsewhere."""
+        with only_one(self.folder):
+            storage.save(result, self.folder / RESULT)
+            self.log(f"ended, on another machine: {result.diagnose().verdict}")
 
     @property
     def truth(self) -> dict[str, Any]:
