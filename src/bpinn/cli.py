@@ -1,5 +1,5 @@
 """The command line: bpinn new | check | prior | run | resume | report | forward | next |
-compare | reproduce | calibrate.
+compare | reproduce | calibrate | sweep.
 
 This module has the arguments, and `bpinn.commands` the rest: help does not need JAX, which takes a second to import.
 
@@ -7,6 +7,7 @@ Exit codes: 0 the run finished and its verdict is "good" or "usable with care"; 
 trust"; 2 the input is invalid; 130 it was stopped with Ctrl-C.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -17,13 +18,15 @@ import typer
 from typer.core import TyperCommand
 
 import bpinn as bp
+from bpinn import portable
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.templates import TEMPLATES, write_template
 
 WRONG, STOPPED = 2, 130
 # The methods of bpinn itself, so that help does not have to import them; a test compares.
 METHODS = (
-    "hmc", "nuts", "smc", "last-layer", "laplace", "ensemble", "svgd", "ensemble-kalman", "vi", "flow", "dropout", "pinn"
+    "hmc", "nuts", "smc", "last-layer", "laplace", "ensemble", "svgd", "ensemble-kalman", "vi", "flow", "dropout",
+    "pinn",
 )  # fmt: skip
 
 app = typer.Typer(
@@ -62,6 +65,12 @@ Within = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Stop after so many seconds, with the best answer so far.")
 ]
 Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by default.", min=1)]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Workers of Dask: an address, a scheduler file, or local:2 for 2 processes here."
+    ),
+]
 
 
 def main() -> None:
@@ -111,7 +120,13 @@ def _options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
     cache: Annotated[bool, typer.Option(help="Keep compiled programs in the user's cache folder.")] = True,
+    portably: Annotated[
+        bool, typer.Option("--portable", help="Use only instructions that all processors with AVX2 have.")
+    ] = False,
 ) -> None:
+    if portably and not portable.is_on():  # settings that JAX reads when its process starts
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "bpinn", *sys.argv[1:]], portable.environment(os.environ))
     context.obj = cache
 
 
@@ -183,6 +198,7 @@ def run(
     method: MethodName = None,
     changes: Changes = None,
     cores: Cores = None,
+    cluster: Cluster = None,
     within: Within = None,
     allow_outside: Outside = False,
     no_report: NoReport = False,
@@ -192,13 +208,14 @@ def run(
     """Run a problem file. After Ctrl-C, or when time is over, `bpinn resume` continues the run."""
     from bpinn import commands
 
-    commands.run(file, out, _changed(changes, method), cores, within, allow_outside, no_report, quiet, as_json)
+    commands.run(file, out, _changed(changes, method), cores, cluster, within, allow_outside, no_report, quiet, as_json)
 
 
 @app.command(cls=Command)
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run folder.")],
     cores: Cores = None,
+    cluster: Cluster = None,
     within: Within = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
@@ -207,7 +224,7 @@ def resume(
     """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
     from bpinn import commands
 
-    commands.resume(folder, cores, within, no_report, quiet, as_json)
+    commands.resume(folder, cores, cluster, within, no_report, quiet, as_json)
 
 
 @app.command(cls=Command)
@@ -281,6 +298,7 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Number of data sets.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="The folder for results and figures.")] = Path("reproduction"),
     show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce the experiments of the paper. After Ctrl-C, the same command continues."""
@@ -290,7 +308,12 @@ def reproduce(
         for name, experiment in package.EXPERIMENTS.items():
             print(f"{name:18s}{experiment.about}")
         return
-    package.reproduce(names or [], preset=preset, seed=seed, seeds=seeds, out=out, progress=not quiet)
+    from bpinn import commands
+
+    with commands.stopping():
+        package.reproduce(
+            names or [], preset=preset, seed=seed, seeds=seeds, out=out, progress=not quiet, cluster=cluster
+        )
 
 
 @app.command(cls=Command)
@@ -301,9 +324,32 @@ def calibrate(
     method: MethodName = None,
     changes: Changes = None,
     allow_outside: Outside = False,
+    cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
     """Check, on data simulated from the prior, whether the error bars are correct. Ctrl-C and rerun to resume."""
     from bpinn import commands
 
-    commands.calibrate(file, simulations, out, _changed(changes, method), allow_outside, quiet)
+    commands.calibrate(file, simulations, out, _changed(changes, method), allow_outside, cluster, quiet)
+
+
+@app.command(cls=Command)
+def sweep(
+    file: File,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help='What varies: "data=*.csv", or a key of the file with its values.'),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for each.", min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(help="The folder; by default sweep next to the file.")] = None,
+    method: MethodName = None,
+    changes: Changes = None,
+    cores: Cores = None,
+    cluster: Cluster = None,
+    allow_outside: Outside = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a problem file over data sets, settings and seeds: a table and a report. After Ctrl-C, rerun to continue."""
+    from bpinn import commands
+
+    commands.sweep(file, over or [], seeds, out, _changed(changes, method), cores, cluster, allow_outside, quiet)

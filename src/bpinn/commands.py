@@ -5,16 +5,17 @@ import io
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import typer
 
 import bpinn as bp
+from bpinn import cluster as clusters
 from bpinn import preview
 from bpinn.design import words
 from bpinn.draft import write_draft
@@ -31,6 +32,7 @@ from bpinn.result import Result
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import write_file
 from bpinn.run_time import facts_of
+from bpinn.sweep import sweep as run_all
 
 DISTRUST, STOPPED = 3, 130  # exit codes; invalid input is `bpinn.cli.WRONG`
 MOST_CACHED = 2**28  # bytes of compiled programs; the oldest are removed
@@ -48,6 +50,19 @@ def keep_compiled() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
         jax.config.update("jax_compilation_cache_max_size", MOST_CACHED)
+
+
+class Where(NamedTuple):
+    """Where a run takes place: cores of this machine, or a cluster."""
+
+    cores: int | None
+    cluster: str | None
+
+    def check(self) -> None:
+        if self.cluster is not None:
+            clusters.check(self.cluster, "--cluster")
+            if self.cores is not None:
+                raise InputError("--cores counts threads of this process; with --cluster remove it")
 
 
 def draft(source: Path, folder: Path, dates: str | None) -> None:
@@ -91,12 +106,15 @@ def run(
     out: Path | None,
     changes: list[str],
     cores: int | None,
+    cluster: str | None,
     within: float | None,
     allow_outside: bool,
     no_report: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
+    where = Where(cores, cluster)
+    where.check()
     if within is not None:
         check_within("--within", within)
     started = runs.start(file, out, changes, allow_outside=allow_outside)
@@ -109,14 +127,24 @@ def run(
             f"  in {started.folder}",
         ):
             print(line, file=sys.stderr)
-    _go(started, cores, within, quiet, as_json, no_report)
+    _go(started, where, within, quiet, as_json, no_report)
 
 
-def resume(folder: Path, cores: int | None, within: float | None, no_report: bool, quiet: bool, as_json: bool) -> None:
+def resume(
+    folder: Path,
+    cores: int | None,
+    cluster: str | None,
+    within: float | None,
+    no_report: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    where = Where(cores, cluster)
+    where.check()
     if within is not None:
         check_within("--within", within)
     found = runs.open_run(folder)
-    _go(found, cores, within, quiet, as_json, no_report)
+    _go(found, where, within, quiet, as_json, no_report)
 
 
 def report(folder: Path, as_json: bool) -> None:
@@ -129,15 +157,13 @@ def _warn(message: str) -> None:
     print(f"bpinn: {message}", file=sys.stderr)
 
 
-def _go(
-    started: runs.FileRun, cores: int | None, within: float | None, quiet: bool, as_json: bool, no_report: bool
-) -> None:
+def _go(started: runs.FileRun, where: Where, within: float | None, quiet: bool, as_json: bool, no_report: bool) -> None:
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     has_report = started.is_done and started.page.exists()
     begun = preview.clock()
     kept = f"what the chains have done so far is kept; resume with: bpinn resume {started.folder}"
     try:
-        result = started.go(report, _warn, cores, within)
+        result = started.go(report, _warn, where.cores, within, where.cluster)
     except KeyboardInterrupt as interrupt:
         _warn(f"{str(interrupt).partition(';')[0] or 'stopped'}; {kept}")
         raise typer.Exit(STOPPED) from None  # typer ends the program without a word at a KeyboardInterrupt
@@ -245,20 +271,60 @@ def next_reading(
 
 
 def calibrate(
-    file: Path, simulations: int, out: Path | None, changes: list[str], allow_outside: bool, quiet: bool
+    file: Path,
+    simulations: int,
+    out: Path | None,
+    changes: list[str],
+    allow_outside: bool,
+    cluster: str | None,
+    quiet: bool,
 ) -> None:
     found = read_problem(file, changes, allow_outside=allow_outside)
     folder = found.path.parent / "calibration" if out is None else out
     method_used: Any = found.method
     if found.chains is not None:
         method_used = replace(method_used, chains=found.chains)
-    answer = bp.calibration.sbc(
-        found.problem, method_used, simulations=simulations, seed=found.seed, out=folder, progress=not quiet
-    )
+    how: dict[str, Any] = {"progress": not quiet, "cluster": cluster}
+    with stopping():
+        answer = bp.calibration.sbc(
+            found.problem, method_used, simulations=simulations, seed=found.seed, out=folder, **how
+        )
     print(answer)
     figure = folder / "ranks.png"
     _write_figure(figure, bp.plot.calibration(answer))
     print(f"Ranks: {figure}")
+
+
+def sweep(
+    file: Path,
+    over: list[str],
+    seeds: int,
+    out: Path | None,
+    changes: list[str],
+    cores: int | None,
+    cluster: str | None,
+    allow_outside: bool,
+    quiet: bool,
+) -> None:
+    folder = (file if file.is_dir() else file.parent) / "sweep" if out is None else out
+    with stopping():
+        found = run_all(
+            file, over, seeds=seeds, out=folder, changes=changes, cluster=cluster, cores=cores,
+            allow_outside=allow_outside, progress=not quiet,
+        )  # fmt: skip
+    print((folder / "table.md").read_text(), end="")
+    print(f"Report: {found.page}")
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Say what Ctrl-C has left: typer would end the program without a word."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        kept = "stopped; what is finished is kept, and the same command continues"
+        _warn(str(stopped) or kept)
+        raise typer.Exit(STOPPED) from None
 
 
 def _write_figure(path: Path, figure: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 import bpinn
 from bpinn import native, portable
-from bpinn.engine import COMPILER_OPTIONS
+from bpinn.compiling import BLOCK
 from bpinn.fields import MLP
 from bpinn.posterior import Model, Posterior
 from bpinn.problem import Problem, Sensors
@@ -130,7 +130,7 @@ def _computed() -> dict[str, Any]:
     return _probe(posterior.model, posterior.data, z)
 
 
-@partial(jax.jit, static_argnames="model", compiler_options=COMPILER_OPTIONS)
+@partial(jax.jit, static_argnames="model", compiler_options=BLOCK)
 def _probe(model: Model, data: Any, z: Any) -> dict[str, Any]:
     noise = jax.random.normal(jax.random.key(0), (SIZE, SIZE))
     matrix = noise @ noise.T + SIZE * jnp.eye(SIZE)

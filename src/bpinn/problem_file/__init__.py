@@ -56,14 +56,19 @@ def read_problem(
         allow_outside: allow data files outside the folder of the problem file.
         renamed: actual paths of data files by their name in the file, where they differ, as in the folder of a run.
     """
-    path = _file_in(Path(path))
-    content = _load(path)
+    path, content = read_toml(Path(path))
     for change in changes:
         _change(content, change)
     try:
         return _FileReader(path, content, allow_outside, renamed or {}).read()
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
+
+
+def read_toml(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The problem file that a path names, or the one in a folder, and its tables as they are."""
+    path = _file_in(path)
+    return path, _load(path)
 
 
 def _file_in(path: Path) -> Path:
