@@ -51,7 +51,7 @@ class Row:
 
     @property
     def said(self) -> str:
-        parts = [f"{name} {n['mean']:.4g} ± {n['sd']:.2g}" for name, n in list(self.numbers.items())[:4]]
+        parts = [f"{name} {_stated(n['mean'], n['sd'])}" for name, n in list(self.numbers.items())[:4]]
         return ", ".join([VERDICTS[self.verdict], *parts])
 
 
@@ -77,7 +77,11 @@ class DataSet:
         means, sds = (np.array([n[what] for n in trusted]) for what in ("mean", "sd"))
         spread = float(np.std(means) / np.mean(sds)) if len(trusted) > 1 and np.mean(sds) > 0 else 0.0
         apart = f" (seeds differ by {spread:.1f} sd)" if spread > 0.25 else ""
-        return f"{means.mean():.4g} ± {np.sqrt(np.mean(sds**2)):.2g}{apart}"
+        return f"{_stated(means.mean(), np.sqrt(np.mean(sds**2)))}{apart}"
+
+
+def _stated(mean: float, sd: float) -> str:
+    return f"{mean:.4g} ± {sd:.2g}" if np.isfinite(sd) else f"{mean:.4g}"  # a single solution has no sd
 
 
 def row_of(member: Member, result: Result) -> Row:
