@@ -18,9 +18,9 @@ class Prediction(Labelled, Shown):
     """The posterior of a quantity at points.
 
     ``mean``, ``sd`` and each end of ``interval(p)`` have the shape of the points; ``draws`` has shape
-    (chains, draws, *points). `to_pandas` and `to_xarray` give them along with their coordinates. Evaluation is lazy,
-    and predictions too large for memory are evaluated one chunk of points at a time. A method that gives single
-    solutions has no error bars: without ``spread`` the sd and the intervals are NaN.
+    ``(chains, draws, *points)``. `to_pandas` and `to_xarray` give them along with their coordinates. Evaluation
+    is lazy, and predictions too large for memory are evaluated one chunk of points at a time. A method that gives
+    single solutions has no error bars: without ``spread`` the sd and the intervals are NaN.
 
     Example:
         >>> import bpinn as bp

@@ -53,6 +53,9 @@ class NextSensor:
         readings: the next readings, each given those before it (`NextReading`).
         exact: whether the reductions are from nested Monte Carlo.
         trusted: False if the verdict on the run is "do not trust".
+
+    Example:
+        ``bp.next_sensor(result, "k").table.head()`` has the best places
     """
 
     target: str

@@ -38,6 +38,9 @@ class Separation:
         probability: the probability that the reading is expected to give to the right solution.
         pair: the numbers, from 1, of the least separated solutions.
         means: the mean prediction of the reading by each solution.
+
+    Example:
+        ``found = result.tell_apart(); print(found); found.plot().savefig("apart.png")``
     """
 
     kinds: tuple[Kind, ...]
