@@ -17,7 +17,7 @@ from blackjax.mcmc.hmc import HMCState
 from jax import Array
 
 from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
-from bpinn.likelihoods import LocationScale
+from bpinn.likelihoods import LocationScale, Normal
 from bpinn.methods.start import Start, prior_units
 from bpinn.posterior import Model
 
@@ -316,8 +316,13 @@ class WhitenedMoves(Moves):
         return jnp.where(fast, faster, 1.0)
 
     def _freezes(self, model: Model) -> bool:
-        """Whether the map is computed once for each reference: where fields have linear parameters only."""
-        return self.freeze and model.is_linear and bool(model.linear_fields)
+        """Whether the map is computed once for each reference: where fields have linear parameters only.
+
+        The response of readings whose noise is not normal depends on the reference's prediction. If residuals were kept
+        while the map follows the likelihood's weight, predictions and responses would drive each other away.
+        """
+        normal = all(isinstance(group.likelihood, Normal) for group in model.groups)
+        return self.freeze and normal and model.is_linear and bool(model.linear_fields)
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""
