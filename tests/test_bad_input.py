@@ -76,7 +76,7 @@ WRONG = {
     "a prior of the wrong shape": (lambda: bp.MLP(hidden=(3,), weight_sd=dist.HalfNormal(jnp.ones(3))), r"weight_sd has a prior of shape \(3,\); give one scalar prior for all layers, or one of shape \(2,\)"),
     "a vector for one layer": (lambda: bp.MLP(hidden=(3,), bias_sd=(1, dist.HalfNormal(jnp.ones(2)))), r"each layer needs a number or a scalar prior, got a prior of shape \(2,\)"),
     "a layer without sd": (lambda: bp.MLP(hidden=(3,), bias_sd=(None, dist.HalfNormal())), r"each layer needs a number or a scalar prior, got None"),
-    "name of a noise is a field's": (lambda: problem(fields={"u": bp.MLP(), "noise_u": bp.MLP()}, sensors={"u": bp.Sensors("u", {"x": [0.0]}, [0.0], noise=dist.HalfNormal())}), r"the inferred noise gets the name 'noise_u', which is already taken"),
+    "name of a noise is a field's": (lambda: bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(), "noise_u": bp.MLP()}, {"u": bp.Sensors("u", {"x": [0.0]}, [0.0], noise=dist.HalfNormal())}), r"the inferred noise gets the name 'noise_u', which is already taken"),
     "name of an sd is taken": (lambda: problem(fields={"u": bp.MLP(weight_sd=dist.HalfNormal())}, unknowns={"weight_sd_u": dist.Normal()}), r"its inferred weight_sd gets the name 'weight_sd_u', which is already taken"),
     # the unknowns
     "prior is a number": (lambda: problem(unknowns={"k": 1.0}), r"unknown 'k': the prior must be a numpyro distribution.*got float"),

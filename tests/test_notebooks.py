@@ -214,7 +214,9 @@ def test_tutorials_run(path, monkeypatch):
     nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
     outputs = [output for one in book.cells if one.cell_type == "code" for output in one.outputs]
     assert "\x1b" not in str(outputs)
-    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    said = [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    # of tqdm without ipywidgets, and of ArviZ with so few draws
+    assert not [text for text in said if "IProgress" not in text and "non-robust model" not in text]
     pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
     assert any("draws 40/40" in page for page in pages)
     assert any('class="bpinn"' in page for page in pages)

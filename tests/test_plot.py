@@ -318,7 +318,7 @@ def test_figures_leave_the_global_style_and_pyplot_alone(line, tmp_path):
     assert (tmp_path / "overview.png").stat().st_size > 10_000
     label = figure.axes[0].get_xticklabels()[0]
     assert label.get_fontsize() == 9  # made after our style has gone
-    assert type(figure) is Figure
+    assert isinstance(figure, Figure)
 
 
 def test_a_single_draw_has_no_interval(line):

@@ -439,7 +439,7 @@ def test_windows_of_an_average_may_be_timestamps(tmp_path):
         (WHOLE.replace('missing = "drop"', ""), LOG, "log.csv: column 'T (degC)' has 2 missing cells, in lines 5 and 7; "
          'fill them, or write missing = "drop" in sensors.0 to leave these rows out'),
         ('missing = "drop"', "t,value\n0,\n", "column 'value' has 1 missing cell, in line 2; no reading is left"),
-        ('missing = "skip"', LOG, "sensors.0.missing: 'skip' is not known"),
+        ('missing = "skip"', LOG, "sensors.0.missing: expected 'error', 'drop', or a list of the numbers"),
         (WHOLE.replace("hours", "fortnights"), LOG, "time.unit: 'fortnights' is not known"),
         (WHOLE + 'start = "yesterday"', LOG, "time.start: 'yesterday' is not a date or time of day; expected a date"),
         (WHOLE + 'start = "2024-03-01T08:00Z"', LOG, "'Time' has dates without a time zone, but time starts at 2024-03-01 08:00:00Z, among dates with a time zone"),

@@ -13,12 +13,12 @@ import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from bpinn.diagnostics import VERDICTS
+from bpinn.report.formatting import COLOURS
 from bpinn.result import Result
 from bpinn.run_folder.files import write_file
 from bpinn.sweep.plan import Member, Plan
 
 TABLE, SUMMARY, PAGE, FIGURE = "table.csv", "table.md", "report.html", "unknowns.png"
-COLOURS = {"good": "#009E73", "care": "#E69F00", "bad": "#D55E00"}
 MOST_PANELS = 12
 
 
@@ -179,6 +179,6 @@ def _page(
     doubted = [(row.member.name, " ".join(row.reasons)) for row in rows if row.verdict != "good"]
     return Environment(loader=loader, autoescape=True, **options).get_template("sweep.html").render(
         title=planned.title, runs=len(rows), counts=[c for c in counts if c[2]], worst=worst,
-        heading=heading, lines=lines, doubted=doubted,
+        heading=heading, lines=lines, doubted=doubted, colours=COLOURS,
         figure=None if figure is None else base64.b64encode(figure).decode(),
     )  # fmt: skip
