@@ -18,7 +18,7 @@ def diagnose_group(run: RunOutput, unit: str, approximate: str) -> Diagnosis:
     health = Diagnosis("good", [], [])
     judge_finite(health, run.functionals)
     judge_end(health, run.history, run.functionals.shape[0] * run.functionals.shape[1])
-    _judge_outliers(health, run.stats["misfit"], unit)
+    _judge_outliers(health, run.stats["misfit"])
     _judge_agreement(health, run, unit)
     _judge_spread(health, run.stats["virial"])
     health.worsen("care", approximate, EXACT)
@@ -51,7 +51,7 @@ def _last(records: np.ndarray) -> np.ndarray:
     return np.array([row[np.isfinite(row)][-1] if np.any(np.isfinite(row)) else np.nan for row in records])
 
 
-def _judge_outliers(health: Diagnosis, misfit: np.ndarray, unit: str) -> None:
+def _judge_outliers(health: Diagnosis, misfit: np.ndarray) -> None:
     middle = float(np.nanmedian(misfit))
     far = ~(misfit <= OUTLYING * max(middle, 1.0))
     if np.any(far):

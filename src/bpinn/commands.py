@@ -53,12 +53,15 @@ def keep_compiled() -> None:
 
 
 class Where(NamedTuple):
-    """Where a run takes place: cores of this machine, or a cluster."""
+    """Where a run takes place, on cores of this machine or on a cluster, and how long it may take."""
 
     cores: int | None
     cluster: str | None
+    within: float | None
 
     def check(self) -> None:
+        if self.within is not None:
+            check_within("--within", self.within)
         if self.cluster is not None:
             clusters.check(self.cluster, "--cluster")
             if self.cores is not None:
@@ -113,10 +116,8 @@ def run(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    where = Where(cores, cluster)
+    where = Where(cores, cluster, within)
     where.check()
-    if within is not None:
-        check_within("--within", within)
     started = runs.start(file, out, changes, allow_outside=allow_outside)
     if not (quiet or as_json):
         found = started.problem_file
@@ -127,7 +128,7 @@ def run(
             f"  in {started.folder}",
         ):
             print(line, file=sys.stderr)
-    _go(started, where, within, quiet, as_json, no_report)
+    _go(started, where, quiet, as_json, no_report)
 
 
 def resume(
@@ -139,12 +140,10 @@ def resume(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    where = Where(cores, cluster)
+    where = Where(cores, cluster, within)
     where.check()
-    if within is not None:
-        check_within("--within", within)
     found = runs.open_run(folder)
-    _go(found, where, within, quiet, as_json, no_report)
+    _go(found, where, quiet, as_json, no_report)
 
 
 def report(folder: Path, as_json: bool) -> None:
@@ -157,10 +156,10 @@ def _warn(message: str) -> None:
     print(f"bpinn: {message}", file=sys.stderr)
 
 
-def _go(started: runs.FileRun, where: Where, within: float | None, quiet: bool, as_json: bool, no_report: bool) -> None:
+def _go(started: runs.FileRun, where: Where, quiet: bool, as_json: bool, no_report: bool) -> None:
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
     has_report = started.is_done and started.page.exists()
-    begun = preview.clock()
+    begun, within = preview.clock(), where.within
     kept = f"what the chains have done so far is kept; resume with: bpinn resume {started.folder}"
     try:
         result = started.go(report, _warn, where.cores, within, where.cluster)
