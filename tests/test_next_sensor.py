@@ -303,6 +303,10 @@ def test_solutions_are_told_apart_where_they_differ_most(several):
     nearer = several.tell_apart({"x": [0.1, 0.2]}, noise=2.0, of="u")
     assert nearer.at == {"x": pytest.approx(0.2)}
     assert "no single reading decides" in str(nearer)
+    for noise, is_clear in ((0.5, False), (0.25, True)):  # 2 and 4 units of noise, where 3 are needed
+        found = several.tell_apart(noise=noise, of="u")
+        assert found.is_clear is is_clear
+        assert ("no single reading decides" in str(found)) is not is_clear
 
 
 def test_of_three_solutions_the_closest_pair_counts(problem):
