@@ -9,8 +9,8 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "compiling", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "portable", "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
-    "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "physics", "problem",
-    "evaluation", "parameters", "quantity_at", "monitor", "posterior", "conditional", "coordinates", "labelled", "prediction", "prior", "reference",
+    "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "readings", "physics", "neutral", "problem",
+    "evaluation", "parameters", "quantity_at", "monitor", "conditional", "linear_readings", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "diagnostics", "approximate", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.warmup", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.nuts", "methods.smc", "methods.last_layer",

@@ -6,8 +6,8 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn.problem import extent
 from bpinn.problem_file import read_problem
+from bpinn.readings import extent
 
 
 def decay(u, u_t, rate):

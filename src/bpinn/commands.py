@@ -25,9 +25,9 @@ from bpinn.expressions import PLACEHOLDER
 from bpinn.forward import ForwardCheck, attempted
 from bpinn.inference import check_within
 from bpinn.native import compilation_cache
-from bpinn.problem import extent
 from bpinn.problem_file import read_problem
 from bpinn.progress import Display
+from bpinn.readings import extent
 from bpinn.result import Result
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import write_file

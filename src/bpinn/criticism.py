@@ -23,7 +23,8 @@ from bpinn.errors import BpinnWarning
 from bpinn.fields import MLP
 from bpinn.measurements import Measurement
 from bpinn.misfit import smooth_misfit
-from bpinn.problem import Problem, Readings, Sensors
+from bpinn.problem import Problem, Sensors
+from bpinn.readings import Readings
 from bpinn.result import Result
 
 NEIGHBOURS = 3  # of a reading, with several coordinates

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import jax
@@ -180,11 +181,13 @@ class Evaluation:
 
         return self.tasks[i]([look_up(r) for r in self.tasks[i].references])
 
-    def summed(self, values: Sequence[Array], weights: Sequence[Array | None]) -> list[Array]:
-        """Terms added up to quantities; values are (points,) or (points, ...)."""
+    def summed(
+        self, values: Sequence[Array], weights: Sequence[Array | None], chosen: Sequence[bool] | None = None
+    ) -> list[Array]:
+        """Terms added up to quantities, all or the chosen ones; values are (points,) or (points, ...)."""
         terms = iter(zip(values, weights, strict=True))
         found = []
-        for parts in self.sums:
+        for parts in self.sums if chosen is None else compress(self.sums, chosen):
             total: Any = 0
             for sign, width in parts:
                 value, weight = next(terms)

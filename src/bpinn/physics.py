@@ -1,7 +1,7 @@
 """Exact physics: an equation that holds everywhere, stated at points with a tolerance."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ POINTS = {1: 60, 2: 200}  # by the number of coordinates
 MORE_POINTS, MOST_POINTS = 300, 1_000_000
 SHARE = 0.01  # tolerance over the typical size of the equation
 SAMPLES = 1000
+LINEAR = 1e-4  # relative error of sums that single precision may make
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Physics:
         tolerance: standard deviation of the residual; by default 1% of the equation's size at fields as large
             as the readings, with unknowns from their priors.
         focus: a part of the domain, by coordinate, which gets half of the points: ``{"t": (0.0, 0.1)}``.
+        neutral: whether the equation leaves the priors of its unknowns as they are, see `Sensors`; by default where
+            that is possible: the equation is linear in its fields, and they are linear in their parameters, such as
+            `GaussianProcess`.
 
     Example:
         >>> import bpinn as bp, numpyro.distributions as dist
@@ -53,6 +57,7 @@ class Physics:
     points: int | None = None
     tolerance: float | None = None
     focus: Mapping[str, tuple[float, float]] | None = None
+    neutral: bool | None = None
 
     def check(self, names: Names, where: str) -> Equation:
         whole = isinstance(self.points, int | np.integer) and not isinstance(self.points, bool)
@@ -61,6 +66,8 @@ class Physics:
         number = isinstance(self.tolerance, int | float | np.number) and not isinstance(self.tolerance, bool)
         if self.tolerance is not None and (not number or not 0 < self.tolerance < np.inf):
             raise InputError(f"{where}: tolerance must be a positive number, got {self.tolerance!r}")
+        if self.neutral is not None and not isinstance(self.neutral, bool):
+            raise InputError(f"{where}: neutral must be True or False, got {self.neutral!r}")
         if isinstance(self.equation, str) or not callable(self.equation):
             raise InputError(
                 f"{where}: Physics needs an equation, a function whose arguments are names, got {self.equation!r}; "
@@ -101,27 +108,58 @@ def filled(domain: Mapping[str, tuple[float, float]], count: int, skip: int = 1)
     return dict(zip(domain, qmc.scale(halton.random(count), low, high).T, strict=True))
 
 
-def typical_size(
-    equation: Equation, names: Names, spreads: Mapping[str, float], priors: Mapping[str, dist.Distribution]
-) -> float:
-    """The median size of an equation's value where its fields are arbitrary: waves of the size of their readings.
+@dataclass(frozen=True)
+class Arbitrary:
+    """An equation where its fields are arbitrary: waves as large as their readings, with unknowns from their priors.
 
-    A residual is small or large only in comparison with this.
+    Fields whose spread is not given, or is zero, have a size of one.
     """
-    rng = np.random.default_rng(0)
 
-    def values(reference: Any) -> Any:
-        if isinstance(reference, Coordinate):
-            return rng.uniform(*names.domain[reference.name], SAMPLES)
-        if isinstance(reference, Partial):
-            inputs = names.fields[reference.field]
-            widths = [names.domain[c][1] - names.domain[c][0] for c in inputs]
-            factor = np.prod([(2 * np.pi / w) ** n for w, n in zip(widths, reference.orders, strict=True)])
-            return spreads[reference.field] * float(factor) * rng.standard_normal(SAMPLES)
-        draws = np.asarray(priors[reference.name].sample(jax.random.key(0), (SAMPLES,)), float)
-        return draws if draws.ndim == 1 else draws[SAMPLES // 2]
+    equation: Equation
+    names: Names
+    priors: Mapping[str, dist.Distribution]
+    spreads: Mapping[str, float] = field(default_factory=dict)
 
-    with np.errstate(all="ignore"):
-        found = np.asarray(equation.call([values(reference) for reference in equation.references]), float)
-    finite = np.abs(found[np.isfinite(found)])
-    return float(np.median(finite)) if finite.size else np.nan
+    def typical_size(self) -> float:
+        """The median size of the equation's value. A residual is small or large only in comparison with this."""
+        found = self._at(self._values())
+        finite = np.abs(found[np.isfinite(found)])
+        return float(np.median(finite)) if finite.size else np.nan
+
+    def is_linear(self) -> bool:
+        """Whether the equation is linear in its fields, up to a constant."""
+        references = self.equation.references
+        one, other = self._values(), self._values(seed=1)
+        is_field = [isinstance(reference, Partial) for reference in references]
+
+        def at(first: float, second: float) -> np.ndarray:
+            """With fields that are sums; all else as in the first."""
+            rows = zip(is_field, one, other, strict=True)
+            return self._at([first * a + second * b if moves else a for moves, a, b in rows])
+
+        parts = np.stack([at(1.0, 0.0), at(0.0, 1.0), at(0.0, 0.0), at(1.0, 1.0)])
+        known = np.all(np.isfinite(parts), axis=0)
+        if not np.any(known):
+            return False
+        off = parts[0] + parts[1] - parts[2] - parts[3]
+        return bool(np.all(np.abs(off[known]) <= LINEAR * np.max(np.abs(parts[:, known]), axis=0)))
+
+    def _at(self, values: list[Any]) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(np.asarray(self.equation.call(values), float), (SAMPLES,))
+
+    def _values(self, seed: int = 0) -> list[Any]:
+        rng, names = np.random.default_rng(seed), self.names
+
+        def values(reference: Any) -> Any:
+            if isinstance(reference, Coordinate):
+                return rng.uniform(*names.domain[reference.name], SAMPLES)
+            if isinstance(reference, Partial):
+                inputs = names.fields[reference.field]
+                widths = [names.domain[c][1] - names.domain[c][0] for c in inputs]
+                factor = np.prod([(2 * np.pi / w) ** n for w, n in zip(widths, reference.orders, strict=True)])
+                return (self.spreads.get(reference.field) or 1.0) * float(factor) * rng.standard_normal(SAMPLES)
+            draws = np.asarray(self.priors[reference.name].sample(jax.random.key(0), (SAMPLES,)), float)
+            return draws if draws.ndim == 1 else draws[SAMPLES // 2]
+
+        return [values(reference) for reference in self.equation.references]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.conditional import conditional
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
-from bpinn.likelihoods import Likelihood
+from bpinn.linear_readings import Group, LinearReadings, RawStreams, System, precisions
 from bpinn.measurements import Quantity, label
 from bpinn.monitor import Monitor
 from bpinn.parameters import Parameters
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 MOST_LINEAR = 500  # linear parameters that are whitened; the cost grows with their cube
 
 
-@dataclass(frozen=True)
-class Group:
-    """Static properties of one group of readings."""
-
-    likelihood: Likelihood
-    noise_name: str | None
-
-
 class Model:
     """The static half of a posterior, shared by problems that differ only in their data.
 
@@ -45,7 +37,7 @@ class Model:
     def __init__(self, problem: Problem, monitor: Monitor):
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
-        self.groups = tuple(Group(readings.likelihood, readings.noise_name) for readings in problem.readings)
+        self.groups = tuple(Group(r.likelihood, r.noise_name, r.neutral) for r in problem.readings)
         self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
         measured = [of_field for of_field in self.parameters.fields if of_field[0] in self.sensors.requests]
@@ -55,12 +47,18 @@ class Model:
         self.is_linear = all(  # whether fields have no other parameters
             f.linear(bounds) == slice(0, f.size(bounds)) and not f.scale_priors(bounds) for _, f, bounds in measured
         )
+        self.neutral_fields = self._neutral_fields(problem)
         firsts = [self.parameters.slices[name].start for name, *_ in self.linear_fields]
         parts = [np.arange(f + p.start, f + p.stop) for f, (*_, p) in zip(firsts, self.linear_fields, strict=True)]
         self.linear = np.concatenate([np.zeros(0, int), *parts])  # where z has the linear parameters of measured fields
         self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
         self.native = False
         self._hash = hash(self.key)
+
+    def _neutral_fields(self, problem: Problem) -> tuple[str, ...]:
+        """The fields in equations that are neutral about their unknowns."""
+        used = {field for r in problem.readings if r.neutral for field in r.fields}
+        return tuple(name for name, *_ in self.parameters.fields if name in used)
 
     def compiled(self, native: bool = True) -> "Model":
         """The same, evaluated by the native kernel if available, which supports gradients but no other derivatives."""
@@ -89,7 +87,48 @@ class Model:
         return self.parameters.log_prior(z)
 
     def log_likelihood(self, z: Array, data: Any) -> Array:
-        return self.log_likelihood_of(self.predicted(z, data), self.parameters.split(z)[1], data)
+        streams = self.sensors.raw(*self.parameters.split(z), data["sensors"], self.native)
+        return self.log_likelihood_at(z, streams, data)
+
+    def log_likelihood_at(self, z: Array, streams: RawStreams, data: Any) -> Array:
+        """The log likelihood from the streams of the fields at the sensors."""
+        scalars = self.parameters.split(z)[1]
+        predicted = self.sensors.of_streams(streams, scalars, data["sensors"])
+        found = self.log_likelihood_of(predicted, scalars, data)
+        return found - self.log_evidence(z, data) if self.neutral_fields else found
+
+    def log_evidence(self, z: Array, data: Any) -> Array:
+        """Log density of the points of neutral equations, given unknowns and scales; zero if there are none.
+
+        The coefficients of the fields are integrated out. The likelihood is divided by it, so that unknowns and scales
+        are not more probable just because the prior's fields meet the equations more easily with them.
+        """
+        if not self.neutral_fields:
+            return jnp.zeros((), z.dtype)
+        system, precision = self._neutral_system(z, data)
+        points = sum(len(values) for values, group in zip(data["values"], self.groups, strict=True) if group.neutral)
+        return system.log_evidence(precision, self.native) - 0.5 * points * float(np.log(2 * np.pi))
+
+    def given_neutral(self, z: Array, data: Any) -> Array:
+        """A draw of the prior turned into one of the prior given neutral equations; unknowns and scales stay."""
+        if not self.neutral_fields:
+            return z
+        system, precision = self._neutral_system(z, data)
+        at = np.concatenate(
+            [np.arange(s.start, s.stop) for n, s in self.parameters.slices.items() if n in self.neutral_fields]
+        )
+        return z.at[at].set(conditional(*system.arrays, jnp.sqrt(precision) * z[at], precision, self.native)[0])
+
+    def _neutral_system(self, z: Array, data: Any) -> tuple[System, Array]:
+        """Neutral equations as a linear system for the coefficients of their fields, with the prior's precisions."""
+        theta, scalars = self.parameters.split(z)
+        own = [(name, f, b) for name, f, b in self.parameters.fields if name in self.neutral_fields]
+        fields = tuple((name, f) for name, f, _ in own)
+        chosen = tuple(group.neutral for group in self.groups)
+        readings = LinearReadings(self.sensors, self.groups, fields, chosen, self.native, data)
+        precision = jnp.asarray(precisions([(f, b, f.linear(b)) for _, f, b in own]), z.dtype)
+        # They are linear in their fields, so they can be linearised around anything.
+        return readings.system(theta, scalars, readings.flat(z.dtype), {}), precision
 
     def log_likelihood_of(self, predicted: Sequence[Array], scalars: Mapping[str, Array], data: Any) -> Array:
         """The log likelihood from the prediction of each reading, and the noise levels among the scalars."""

@@ -21,8 +21,8 @@ from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.posterior import Model
 from bpinn.prior import predicted
-from bpinn.problem import Readings, counted
 from bpinn.quantities import StoredFunction
+from bpinn.readings import Readings, counted
 from bpinn.result import Result
 from bpinn.shown import Shown
 

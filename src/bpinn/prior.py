@@ -17,8 +17,9 @@ from bpinn.measurements import Quantity, label
 from bpinn.parameters import Parameters
 from bpinn.posterior import Model, Posterior
 from bpinn.prediction import Prediction
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded
+from bpinn.readings import Readings
 from bpinn.shown import Shown
 
 if TYPE_CHECKING:

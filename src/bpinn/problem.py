@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from bpinn.checks import (
 from bpinn.errors import BpinnWarning, InputError
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds
-from bpinn.likelihoods import Likelihood, LocationScale, likelihood_of
+from bpinn.likelihoods import Likelihood, likelihood_of
 from bpinn.measurements import Measurement, Placed, Quantity, label, set_coordinates, terms_of
-from bpinn.physics import SHARE, Physics, typical_size
-from bpinn.quantities import Equation, Names, Partial, StoredFunction, Unknown, trace_equation
+from bpinn.neutral import check_neutral, neutral_ones
+from bpinn.physics import SHARE, Arbitrary, Physics
+from bpinn.quantities import Names, Partial, StoredFunction, Unknown, trace_equation
+from bpinn.readings import Readings, is_exact
 from bpinn.shown import Shown
 
 
@@ -44,6 +46,9 @@ class Sensors:
         likelihood: the noise model: "normal", "student_t" if there may be outliers, or an object from
             `bpinn.likelihoods`, which documents what ``noise`` means for it.
         dof: degrees of freedom of "student_t".
+        neutral: for points of an exact equation: whether the equation ties its fields to its unknowns without making
+            some values of the unknowns more probable by itself. Otherwise its points count like readings of zero, and
+            favour unknowns for which the prior's fields meet the equation more easily.
 
     Example:
         >>> import bpinn as bp
@@ -57,64 +62,13 @@ class Sensors:
     noise: Any = None
     likelihood: str | Likelihood = "normal"
     dof: float = 4.0
+    neutral: bool = False
 
     def __repr__(self) -> str:
         noise = self.noise if isinstance(self.noise, int | float | str) else type(self.noise).__name__
         count = max((np.size(a) for a in (self.values, *self.at.values())), default=1)
         what = "points" if is_exact(self.values, count, self.noise, self.likelihood) else "readings"
         return f"Sensors({label(self.quantity)!r}, at={list(self.at)}, {count} {what}, noise={noise})"
-
-
-def is_exact(values: Any, count: int, noise: Any, likelihood: Any) -> bool:
-    """Whether sensors state a condition that holds exactly, up to a tolerance, rather than noisy readings.
-
-    Such as an equation at collocation points or a boundary value: several equal values with a stated, additive noise.
-    """
-    stated = noise is not None and not isinstance(noise, str | dist.Distribution)
-    flat = np.ravel(values)
-    return stated and isinstance(likelihood, str | LocationScale) and count > 1 and bool(np.all(flat == flat[:1]))
-
-
-def counted(count: int, exact: bool) -> str:
-    """Such as '1 reading' or '60 points': readings are data; points of an exact condition are not."""
-    return f"{count} {'point' if exact else 'reading'}{'' if count == 1 else 's'}"
-
-
-def extent(readings: Sequence["Readings"]) -> str:
-    """All readings and points in words, such as '12 readings and 60 points'."""
-    totals = {exact: sum(len(r.values) for r in readings if r.is_exact == exact) for exact in (False, True)}
-    return " and ".join(counted(total, exact) for exact, total in totals.items() if total) or counted(0, False)
-
-
-@dataclass(frozen=True)
-class Readings:
-    """Sensors after validation: plain arrays and resolved names."""
-
-    name: str
-    quantity: Placed
-    values: np.ndarray
-    noise: np.ndarray | None
-    noise_name: str | None
-    likelihood: Likelihood
-
-    @property
-    def at(self) -> dict[str, np.ndarray]:
-        """Positions of the readings."""
-        return self.quantity.at
-
-    @property
-    def equation(self) -> Equation:
-        return self.quantity.terms[0].equation
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether these are points of an exact condition, stated with a tolerance, rather than noisy readings."""
-        return is_exact(self.values, len(self.values), self.noise, self.likelihood)
-
-    @property
-    def size(self) -> str:
-        """How many there are, in words: '12 readings', '60 points'."""
-        return counted(len(self.values), self.is_exact)
 
 
 class Problem(Shown):
@@ -173,6 +127,10 @@ class Problem(Shown):
         self.readings = tuple(read.get(name) or self._read(name, s) for name, s in self.sensors.items())
         self.fields = {name: self._completed(name, surrogate) for name, surrogate in self.fields.items()}
         self.scale_priors = self._scales()
+        open_ = [name for name, s in (sensors or {}).items() if isinstance(s, Physics) and s.neutral is None]
+        for name in neutral_ones(open_, self.readings, self.fields, self.names, self.unknowns):
+            self.sensors[name] = replace(self.sensors[name], neutral=True)
+            self.readings = tuple(replace(r, neutral=True) if r.name == name else r for r in self.readings)
 
     def __repr__(self) -> str:
         sensors = ", ".join(f"{r.name} ({len(r.values)})" for r in self.readings)
@@ -198,13 +156,12 @@ class Problem(Shown):
             spreads = {}
             for field_name in self.fields:
                 values = [r.values for n, r in read.items() if given[n].quantity == field_name]
-                spread = float(np.std(np.concatenate([np.zeros(0), *values]))) if values else 0.0
-                spreads[field_name] = spread or 1.0
-            size = typical_size(equation, self.names, spreads, self.unknowns)
+                spreads[field_name] = float(np.std(np.concatenate(values))) if values else 0.0
+            size = Arbitrary(equation, self.names, self.unknowns, spreads).typical_size()
             if not 0 < size < np.inf:
                 raise InputError(f"{where}: the size of the equation cannot be estimated; give tolerance=")
             tolerance = float(f"{SHARE * size:.2g}")
-        return Sensors(physics.equation, at, 0.0, noise=tolerance)
+        return Sensors(physics.equation, at, 0.0, noise=tolerance, neutral=bool(physics.neutral))
 
     def check_used(self) -> None:
         """Raise `InputError` if an unknown is in no equation and is not the noise of sensors."""
@@ -357,10 +314,12 @@ class Problem(Shown):
             with np.errstate(all="ignore"):
                 spread = np.broadcast_to(np.asarray(likelihood.sd(values, noise), float), values.shape)
             warn_precision(values, spread, where)
-        readings = Readings(name, quantity, values, noise, noise_name, likelihood)
+        readings = Readings(name, quantity, values, noise, noise_name, likelihood, sensors.neutral)
         if not isinstance(readings.equation.function, StoredFunction):  # calling a stored one raises a clear error
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
             trace_equation(readings.equation, len(values), shapes, where)
+            if sensors.neutral:
+                check_neutral(readings, self.fields, self.names, self.unknowns, where)
         return readings
 
     def _noise(

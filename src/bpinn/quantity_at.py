@@ -18,8 +18,9 @@ from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
 from bpinn.measurements import Placed, Quantity, label, set_coordinates, terms_of
 from bpinn.parameters import Parameters
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantities import trace_equation
+from bpinn.readings import Readings
 
 CHUNK_BYTES = 64 * 2**20  # of hidden-layer activations evaluated at once
 DRAWS_AT_ONCE = 32

@@ -23,9 +23,10 @@ from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.prediction import GaussianPrediction
 from bpinn.prior import moments
-from bpinn.problem import Problem, extent
+from bpinn.problem import Problem
 from bpinn.quantities import Coordinate, Unknown
 from bpinn.quantity_at import QuantityAt, Stacked
+from bpinn.readings import extent
 
 AFFINE = 1e-9  # relative deviation from linearity that is attributed to rounding
 SINGULAR = 1e-13  # smallest acceptable squared pivot of a correlation matrix

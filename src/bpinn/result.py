@@ -17,8 +17,9 @@ from bpinn.modes import groups_of
 from bpinn.monitor import Monitor
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, measured
+from bpinn.readings import Readings
 from bpinn.run_output import RunOutput, SamplerStats
 from bpinn.shown import Shown
 from bpinn.summary import NOT_TRUSTED, Summary, table_of

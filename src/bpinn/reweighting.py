@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bpinn.diagnostics import khat_of
 from bpinn.errors import InputError
+from bpinn.posterior import Posterior
 from bpinn.predictive import MOST_DRAWS, expected_of
 from bpinn.result import Result
 
@@ -51,7 +54,7 @@ def sensitivity(result: Result, name: str, factor: float = 0.5) -> Sensitivity:
     expected = expected_of(fewer, fewer.z)[known[name]]
     scale, law = np.asarray(fewer.noise_of(readings, expected.shape)), readings.likelihood
     logs = [np.sum(np.asarray(law.log_prob(readings.values, expected, f * scale), float), axis=1) for f in (factor, 1)]
-    weights = logs[0] - logs[1]
+    weights = logs[0] - logs[1] - _evidence_ratio(fewer, known[name], float(factor))
     khat, share = khat_of(weights)
     weight = np.exp(weights - weights.max())
     weight /= weight.sum()
@@ -62,3 +65,16 @@ def sensitivity(result: Result, name: str, factor: float = 0.5) -> Sensitivity:
         sd = max(flat[:, i].std(), 1e-300)
         shift[label] = float((weight @ flat[:, i] - flat[:, i].mean()) / sd)
     return Sensitivity(name, float(factor), shift, 0.0 if share > 0.9 else khat)
+
+
+def _evidence_ratio(result: Result, group: int, factor: float) -> np.ndarray | float:
+    """The change of the log evidence of neutral equations at each draw, if a group has another noise."""
+    readings = result.problem.readings
+    if not readings[group].neutral:
+        return 0.0
+    posterior = Posterior(result.problem)
+    model, data = posterior.model, posterior.data
+    noise = [n if n is None or i != group else factor * n for i, n in enumerate(data["noise"])]
+    one = jax.jit(lambda z, data: jax.lax.map(lambda row: model.log_evidence(row, data), z))
+    flat = jnp.asarray(result.z.reshape(-1, result.z.shape[-1]))
+    return np.asarray(one(flat, data | {"noise": noise}), float) - np.asarray(one(flat, data), float)

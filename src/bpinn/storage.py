@@ -195,6 +195,7 @@ def describe_problem(problem: Problem, arrays: dict[str, np.ndarray], format_: i
             "at": list(readings.at),
             "noise": None if readings.noise is not None else _describe_noise(stated.noise),
             **({"likelihood": describe_settings(readings.likelihood)} if format_ > 1 else _old_likelihood(stated)),
+            **({"neutral": True} if readings.neutral else {}),
         }
     return {
         "domain": problem.domain,
@@ -226,6 +227,7 @@ def _rebuild_problem(
             noise,
             s["likelihood"] if old else rebuild_settings(s["likelihood"], functions, Likelihood.registry),
             s["dof"] if old else 4.0,
+            s.get("neutral", False),
         )
     return Problem(
         domain={name: tuple(bounds) for name, bounds in about["domain"].items()},

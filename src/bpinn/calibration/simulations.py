@@ -41,6 +41,8 @@ Run = Callable[[One, Sequence[int], Method | Infer, Keep], Iterator[Row]]
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector.
 
+    Fields of neutral equations are drawn from their prior given the equations, and these points keep their values.
+
     Example:
         >>> import bpinn as bp
         >>> problem, z = bp.calibration.simulate(bp.paper.poisson_1d().problem, seed=3)
@@ -48,7 +50,7 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         True
     """
     posterior = Posterior(problem)
-    z = posterior.sample_prior(jax.random.key(seed), 1)[0]
+    z = posterior.model.given_neutral(posterior.sample_prior(jax.random.key(seed), 1)[0], posterior.data)
     rng = np.random.default_rng([seed, 1])
     values = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
     scalars = dict(zip(posterior.monitor.number_names, posterior.monitor.numbers_of(values), strict=True))
@@ -62,7 +64,7 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
                 f"{type(readings.likelihood).__name__} readings need positive predictions; use a field with "
                 "positive=True, or an equation that cannot be negative"
             )
-        values = readings.likelihood.sample(rng, mean, scale)
+        values = readings.values if readings.neutral else readings.likelihood.sample(rng, mean, scale)
         stated = problem.sensors[readings.name]
         noise = stated.noise if readings.noise is None else readings.noise
         sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)

@@ -13,9 +13,10 @@ from bpinn.errors import InputError
 from bpinn.likelihoods import Likelihood, LocationScale
 from bpinn.likelihoods.normal import Normal
 from bpinn.measurements import Quantity, label, set_coordinates, terms_of
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantities import StoredFunction
 from bpinn.quantity_at import QuantityAt, measured
+from bpinn.readings import Readings
 from bpinn.result import Result
 
 MOST_DRAWS = 1000

@@ -11,8 +11,8 @@ from bpinn.evaluation import Evaluation
 from bpinn.forward.laws import WHERE
 from bpinn.forward.system import System
 from bpinn.likelihoods import LocationScale
-from bpinn.problem import Readings
 from bpinn.quantities import Coordinate, Partial, Unknown
+from bpinn.readings import Readings
 from bpinn.shown import Shown
 
 FARTHEST = 30.0  # standard deviations at which residuals are cut

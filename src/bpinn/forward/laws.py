@@ -8,8 +8,9 @@ import numpy as np
 
 from bpinn.errors import InputError
 from bpinn.measurements import Measurement
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
 from bpinn.quantities import Equation, Partial, StoredFunction
+from bpinn.readings import Readings
 
 TIMES = ("t", "time")
 NEAR = 0.1  # of the domain's width: points of an equation that come this close to an end are meant to reach it

@@ -107,7 +107,7 @@ def _objective(model: Model, data: Any, lines: Linearised, randomised: Randomise
         return model.log_density(z, data)
     predicted = model.predicted(z, data)
     values = lines.at.values(jnp.concatenate(predicted), z[noise_levels(model)])
-    likelihood = model.log_likelihood_of(predicted, model.parameters.split(z)[1], data)
+    likelihood = model.log_likelihood_of(predicted, model.parameters.split(z)[1], data) - model.log_evidence(z, data)
     off = v - randomised.anchor
     return likelihood + randomised.shifts @ values - 0.5 * off @ off
 

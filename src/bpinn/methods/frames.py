@@ -319,10 +319,13 @@ class WhitenedMoves(Moves):
         """Whether the map is computed once for each reference: where fields have linear parameters only.
 
         The response of readings whose noise is not normal depends on the reference's prediction. If residuals were kept
-        while the map follows the likelihood's weight, predictions and responses would drive each other away.
+        while the map follows the likelihood's weight, predictions and responses would drive each other away. Neutral
+        equations need a factor at every step anyway, and their unknowns are often so uncertain that a map that follows
+        them is worth its cost.
         """
         normal = all(isinstance(group.likelihood, Normal) for group in model.groups)
-        return self.freeze and normal and model.is_linear and bool(model.linear_fields)
+        linear = model.is_linear and bool(model.linear_fields)
+        return self.freeze and normal and linear and not model.neutral_fields
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""

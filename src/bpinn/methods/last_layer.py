@@ -25,7 +25,8 @@ from bpinn.methods.frames import triangular_root
 from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
 from bpinn.posterior import Model
-from bpinn.problem import Problem, extent
+from bpinn.problem import Problem
+from bpinn.readings import extent
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 

@@ -49,7 +49,8 @@ class SensorReader:
                 bounds = {c: self.read_window(ends, f"{table.at('focus')}.{c}", None) for c, ends in focus.items()}
             points = table.take("points", (int,), "a whole number", None)
             formula_name = text if text in self.equations else self.free_name(name, called)
-            found[name] = Physics(formula.function(formula_name), points, table.number("tolerance", None), bounds)
+            tolerance, neutral = table.number("tolerance", None), table.take("neutral", (bool,), "true or false", None)
+            found[name] = Physics(formula.function(formula_name), points, tolerance, bounds, neutral)
             table.end()
         return found
 

@@ -14,7 +14,8 @@ from bpinn.fields import Field
 from bpinn.measurements import innermost, label
 from bpinn.methods import Method
 from bpinn.notation import mathml_name, mathml_number
-from bpinn.problem import Problem, Readings
+from bpinn.problem import Problem
+from bpinn.readings import Readings
 from bpinn.storage import describe_quantity
 
 COLOURS = {"good": "#009E73", "care": "#E69F00", "bad": "#D55E00"}  # of verdicts, from Okabe and Ito's palette

@@ -1,0 +1,82 @@
+"""Equations that are neutral about their unknowns: which can be, and which are.
+
+The points of an equation, with values of zero, have a probability of their own before any reading of a field: the
+evidence of the equation, which depends on the unknowns. A neutral equation is divided by it. In closed form this needs
+equations that are linear in their fields, and fields that are linear in all their parameters.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpyro.distributions as dist
+
+from bpinn.errors import InputError
+from bpinn.fields import Field
+from bpinn.likelihoods import Normal
+from bpinn.physics import Arbitrary
+from bpinn.quantities import Names
+from bpinn.readings import Readings
+
+MOST_LINEAR = 500  # coefficients of fields in neutral equations by default; the cost grows with their cube
+
+Fields = Mapping[str, Field]
+Priors = Mapping[str, dist.Distribution]
+
+
+def neutral_ones(
+    names_of: Iterable[str], readings: Sequence[Readings], fields: Fields, names: Names, unknowns: Priors
+) -> list[str]:
+    """Which of these equations are neutral if nothing is said: those that can be, with something to be neutral about.
+
+    Equations that share a field are neutral together or not at all.
+    """
+    by_name = {r.name: r for r in readings}
+    found: list[str] = []
+    for together in _connected([by_name[name] for name in names_of]):
+        own = set().union(*(r.fields for r in together))
+        scales = [scale for f in own for scale in fields[f].scale_priors(_bounds(names, f))]
+        size = sum(fields[f].size(_bounds(names, f)) for f in own)
+        matters = bool(scales) or any(r.unknowns for r in together)
+        if own and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names, unknowns) for r in together):
+            found += [r.name for r in together]
+    return found
+
+
+def check_neutral(readings: Readings, fields: Fields, names: Names, unknowns: Priors, where: str) -> None:
+    """Raise `InputError` if an equation cannot be neutral."""
+    obstacle = _obstacle(readings, fields, names, unknowns)
+    if obstacle:
+        raise InputError(f"{where}: a neutral equation needs {obstacle}; remove neutral=True")
+
+
+def _obstacle(readings: Readings, fields: Fields, names: Names, unknowns: Priors) -> str:
+    """What keeps an equation from being neutral; nothing if it can be."""
+    if not isinstance(readings.likelihood, Normal) or readings.noise is None:
+        return "a tolerance that is stated, and a normal likelihood"
+    if not readings.fields:
+        return "a field, and this one has none"
+    for name in sorted(readings.fields):
+        field, bounds = fields[name], _bounds(names, name)
+        if field.positive or field.linear(bounds) != slice(0, field.size(bounds)):
+            link = " with positive=True" if field.positive else ""
+            return (
+                "fields that are linear in their parameters, such as bp.GaussianProcess(), but "
+                f"{name!r} is {type(field).__name__}{link}"
+            )
+    if not all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms):
+        return "to be linear in its fields, and this one is not"
+    return ""
+
+
+def _connected(readings: Sequence[Readings]) -> list[list[Readings]]:
+    """Readings that share fields, directly or through others."""
+    groups: list[tuple[set[str], list[Readings]]] = []
+    for r in readings:
+        touching = [group for group in groups if group[0] & r.fields]
+        groups = [group for group in groups if not group[0] & r.fields]
+        groups.append((r.fields.union(*(g[0] for g in touching)), [*(x for g in touching for x in g[1]), r]))
+    return [group[1] for group in groups]
+
+
+def _bounds(names: Names, field: str) -> Any:
+    return tuple(names.domain[c] for c in names.fields[field])

@@ -1,0 +1,282 @@
+"""Equations that are neutral about their unknowns: against closed forms, and against the prior."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import bpinn as bp
+from bpinn.problem_file import read_problem
+
+RATE = dist.LogNormal(0.0, 1.0)
+POINTS = np.linspace(0.0, 4.0, 20)
+TIMES, VALUES = np.array([0.0, 1.0, 3.0]), np.array([1.0, 0.45, 0.3])
+
+
+def decay(u, u_t, rate):
+    return u_t + rate * u
+
+
+def relax(u, u_t, rate, t):
+    return u_t + rate * (u - 0.5 * t)
+
+
+def logistic(u, u_t, rate):
+    return u_t - rate * u * (1 - u)
+
+
+def process(length=1.0, terms=16):
+    return bp.GaussianProcess(bp.SquaredExponential(length=length, sd=1.0), terms=terms, factor=2.0, mean=0.2)
+
+
+def problem(law, field=None, noise=0.1, **unknowns):
+    return bp.Problem(
+        domain={"t": (0.0, 4.0)},
+        fields={"u": process() if field is None else field},
+        unknowns=unknowns or {"rate": RATE},
+        sensors={"law": law, "u": bp.Sensors("u", {"t": TIMES}, VALUES, noise=noise)},
+    )
+
+
+def as_sensors(equation, neutral=True):
+    return bp.Sensors(equation, {"t": POINTS}, 0.0, noise=0.05, neutral=neutral)
+
+
+def rows_of(of, z):
+    """The affine map from coefficients to the readings of each group, in double precision, at the scalars in ``z``."""
+    posterior = bp.Posterior(of)
+    size = posterior.model.parameters.num_weights
+
+    def predicted(a):
+        return posterior.model.predicted(jnp.concatenate([a, z[size:]]), posterior.data)
+
+    zero = jnp.zeros(size, z.dtype)
+    return [(np.asarray(j), np.asarray(c)) for j, c in zip(jax.jacobian(predicted)(zero), predicted(zero), strict=True)]
+
+
+def log_normal_density(values, mean, covariance):
+    return stats.multivariate_normal(mean, covariance).logpdf(values)
+
+
+@pytest.mark.parametrize("equation", [decay, relax])
+def test_the_evidence_of_an_equation_has_a_closed_form(equation, x64):
+    of = problem(as_sensors(equation))
+    posterior = bp.Posterior(of)
+    for z in posterior.sample_prior(jax.random.key(0), 3):
+        matrix, constant = rows_of(of, z)[0]
+        expected = log_normal_density(np.zeros(20), constant, matrix @ matrix.T + 0.05**2 * np.eye(20))
+        assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
+        plain = bp.Posterior(problem(as_sensors(equation, neutral=False)))
+        assert float(posterior.log_likelihood(z)) == pytest.approx(float(plain.log_likelihood(z)) - expected, rel=1e-7)
+
+
+def test_two_fields_share_one_evidence(x64):
+    """Equations of a system are taken together: their evidence is not the product of that of each."""
+
+    def first(u, u_t, v, rate):
+        return u_t + rate * u - v
+
+    def second(u, v, v_t, back):
+        return v_t - back * u + v
+
+    laws = {"first": as_sensors(first), "second": as_sensors(second)}
+    of = bp.Problem(
+        domain={"t": (0.0, 4.0)},
+        fields={"u": process(), "v": process(length=0.7, terms=12)},
+        unknowns={"rate": RATE, "back": RATE},
+        sensors=laws | {"u": bp.Sensors("u", {"t": TIMES}, VALUES, noise=0.1)},
+    )
+    posterior = bp.Posterior(of)
+    z = posterior.sample_prior(jax.random.key(1), 1)[0]
+    found = rows_of(of, z)
+    matrix = np.concatenate([found[0][0], found[1][0]])
+    constant = np.concatenate([found[0][1], found[1][1]])
+    expected = log_normal_density(np.zeros(40), constant, matrix @ matrix.T + 0.05**2 * np.eye(40))
+    assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_kernel_agrees_in_single_precision():
+    of = problem(as_sensors(relax), bp.GaussianProcess(bp.Matern52(length=RATE, amplitude=RATE), mean=0.2))
+    native, plain = bp.Posterior(of, native=True), bp.Posterior(of)
+    with jax.enable_x64(True):
+        double = bp.Posterior(of)
+        zs = np.asarray(double.sample_prior(jax.random.key(0), 3))
+        expected = [float(double.model.log_evidence(jnp.asarray(z), double.data)) for z in zs]
+    for posterior in (native, plain):
+        found = [float(posterior.model.log_evidence(jnp.asarray(z, jnp.float32), posterior.data)) for z in zs]
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=0.05)
+
+
+def quadrature(of, neutral):
+    """Mean and sd of the log rate, with the field integrated in closed form."""
+    logs = np.linspace(-5.0, 4.0, 400)
+    noise = np.r_[np.full(20, 0.05), np.full(3, 0.1)]
+    densities = []
+    with jax.enable_x64(True):
+        size = bp.Posterior(of).model.parameters.num_weights
+        rows = jax.vmap(lambda log: jnp.concatenate([jnp.zeros(size), log[None]]))(jnp.asarray(logs))
+        for log, z in zip(logs, rows, strict=True):
+            (law, constant), (u, own) = rows_of_fast(of, z)
+            matrix, mean = np.concatenate([law, u]), np.concatenate([constant, own])
+            whole = log_normal_density(np.r_[np.zeros(20), VALUES], mean, matrix @ matrix.T + np.diag(noise**2))
+            part = log_normal_density(np.zeros(20), constant, law @ law.T + 0.05**2 * np.eye(20))
+            densities.append(stats.norm.logpdf(log) + whole - (part if neutral else 0.0))
+    weights = np.exp(densities - np.max(densities))
+    weights /= weights.sum()
+    mean = weights @ logs
+    return mean, np.sqrt(weights @ (logs - mean) ** 2)
+
+
+def rows_of_fast(of, z):
+    """`rows_of` for the decay: affine in the rate, so two evaluations are enough for all rates."""
+    rate = float(np.exp(z[-1]))
+    if not hasattr(of, "parts"):
+        low, high = (rows_of(of, z.at[-1].set(value)) for value in (0.0, np.log(2.0)))
+        of.parts = low, high
+    low, high = of.parts
+    mixed = [
+        tuple(a + (rate - 1.0) * (b - a) for a, b in zip(*pair, strict=True)) for pair in zip(low, high, strict=True)
+    ]
+    return mixed
+
+
+@pytest.mark.parametrize("neutral", [True, False])
+def test_the_posterior_agrees_with_quadrature(neutral):
+    of = problem(as_sensors(decay, neutral))
+    result = bp.infer(of, bp.HMC(num_warmup=300, num_draws=1000), seed=0, progress=False)
+    logs = np.log(result.draws("rate"))
+    mean, sd = quadrature(of, neutral)
+    ess = float(result.summary().loc["rate", "ess"])
+    assert abs(logs.mean() - mean) < 4 * sd / np.sqrt(ess)
+    assert abs(logs.std() / sd - 1) < 4 / np.sqrt(ess)
+
+
+def test_a_neutral_equation_leaves_the_priors_of_its_unknowns():
+    """One reading with a noise of a hundred says nothing about the rate; points that count as readings of zero do."""
+    found = {}
+    for neutral in (True, False):
+        of = problem(as_sensors(decay, neutral), noise=100.0)
+        result = bp.infer(of, bp.HMC(num_warmup=300, num_draws=1000), seed=1, progress=False)
+        logs = np.log(result.draws("rate"))
+        found[neutral] = logs.mean(), logs.std()
+    assert abs(found[True][0]) < 0.2
+    assert abs(found[True][1] - 1) < 0.15
+    assert found[False][0] < -0.5
+
+
+def test_draws_of_the_prior_given_the_equations_have_its_moments(x64):
+    """A draw of the prior becomes one of the Gaussian given the equations, at the same unknowns."""
+    of = problem(as_sensors(relax))
+    posterior = bp.Posterior(of)
+    model, size = posterior.model, posterior.model.parameters.num_weights
+    z = posterior.sample_prior(jax.random.key(0), 4000).at[:, size:].set(0.3)
+    draws = np.asarray(jax.vmap(lambda row: model.given_neutral(row, posterior.data))(z))
+    matrix, constant = rows_of(of, z[0])[0]
+    covariance = np.linalg.inv(np.eye(size) + matrix.T @ matrix / 0.05**2)
+    mean = -covariance @ matrix.T @ constant / 0.05**2
+    np.testing.assert_array_equal(draws[:, size:], z[:, size:])
+    spread = np.sqrt(np.diag(covariance))
+    assert np.all(np.abs(draws[:, :size].mean(0) - mean) < 5 * spread / np.sqrt(4000))
+    np.testing.assert_allclose(draws[:, :size].std(0), spread, rtol=0.06)
+
+
+def test_simulated_readings_come_from_fields_that_meet_the_equation():
+    of = problem(as_sensors(decay))
+    simulated, z = bp.calibration.simulate(of, seed=5)
+    np.testing.assert_array_equal(simulated.sensors["law"].values, np.zeros(20))
+    residual = bp.Posterior(of).evaluate(z, decay, {"t": POINTS})
+    assert np.sqrt(np.mean(residual**2)) < 3 * 0.05
+    assert simulated.sensors["law"].neutral
+
+
+def test_equations_are_neutral_where_that_has_a_closed_form():
+    def coupled(u, v_t, rate):
+        return v_t - rate * u
+
+    def squared(u, v, v_t, rate):
+        return v_t - rate * u * v
+
+    def is_neutral(fields, unknowns=None, **laws):
+        unknowns = {"rate": RATE} if unknowns is None else unknowns
+        readings = {name: bp.Sensors(name, {"t": TIMES}, VALUES, noise=0.1) for name in fields}
+        found = bp.Problem({"t": (0.0, 4.0)}, fields, laws | readings, unknowns).sensors
+        return [found[name].neutral for name in laws]
+
+    gp, network = bp.GaussianProcess(), bp.MLP(hidden=(4,))
+    assert is_neutral({"u": gp}, law=bp.Physics(decay)) == [True]
+    assert is_neutral({"u": bp.KarhunenLoeve(bp.Exponential(length=1.0), terms=8)}, law=bp.Physics(decay)) == [True]
+    assert is_neutral({"u": gp}, law=bp.Physics(decay, neutral=False)) == [False]
+    assert is_neutral({"u": gp}, law=bp.Physics(logistic)) == [False]
+    assert is_neutral({"u": network}, law=bp.Physics(decay)) == [False]
+    assert is_neutral({"u": replace(gp, positive=True)}, law=bp.Physics(decay)) == [False]
+    two = {"u": gp, "v": gp}
+    assert is_neutral(two, law=bp.Physics(decay), other=bp.Physics(coupled)) == [True, True]
+    assert is_neutral(two, law=bp.Physics(decay), other=bp.Physics(squared)) == [False, False]  # they share u
+    fixed = process()
+    assert is_neutral({"u": fixed}, {}, law=bp.Physics(lambda u, u_t: u_t + u)) == [False]  # there is nothing to infer
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (bp.Physics(logistic, neutral=True), "needs to be linear in its fields, and this one is not"),
+        (bp.Physics(decay, neutral="yes"), "neutral must be True or False, got 'yes'"),
+        (bp.Sensors(decay, {"t": POINTS}, 0.0, noise=dist.HalfNormal(1.0), neutral=True), "a tolerance that is stated"),
+        (bp.Sensors(decay, {"t": POINTS}, 0.0, noise=0.1, likelihood="student_t", neutral=True), "a normal likelihood"),
+    ],
+)
+def test_what_cannot_be_neutral_is_refused(law, words):
+    with pytest.raises(bp.InputError, match=words):
+        problem(law)
+    with pytest.raises(bp.InputError, match=r"such as bp.GaussianProcess\(\), but 'u' is MLP; remove neutral=True"):
+        problem(bp.Physics(decay, neutral=True), bp.MLP(hidden=(4,)))
+
+
+def test_it_is_saved_and_loaded_and_stands_in_files(prior_result, tmp_path):
+    result = prior_result(problem(as_sensors(decay)))
+    result.save(tmp_path / "result.npz")
+    loaded = bp.load(tmp_path / "result.npz", functions={"decay": decay})
+    assert loaded.problem.sensors["law"].neutral
+    assert bp.Posterior(loaded.problem).model == bp.Posterior(result.problem).model
+    assert bp.load(tmp_path / "result.npz").problem.sensors["law"].neutral  # without its equations
+    text = """
+[domain]
+t = [0, 4]
+[fields.u]
+surrogate = "gp"
+[unknowns]
+rate = { prior = "lognormal", log_mean = 0.0, log_sd = 1.0 }
+[equations]
+law = "u_t + rate*u"
+[[physics]]
+equation = "law"
+NEUTRAL
+[[sensors]]
+quantity = "u"
+at = { t = [0.0, 1.0, 3.0] }
+values = [1.0, 0.45, 0.3]
+noise = 0.1
+"""
+    for line, expected in (("", True), ("neutral = false", False)):
+        file = tmp_path / "problem.toml"
+        file.write_text(text.replace("NEUTRAL", line))
+        assert read_problem(file).problem.sensors["law"].neutral is expected
+
+
+def test_sensitivity_takes_the_evidence_into_account(prior_result):
+    """Halving the tolerance changes likelihood and evidence; weights are their difference."""
+    from bpinn.reweighting import _evidence_ratio
+
+    of = problem(as_sensors(decay))
+    half = problem(replace(as_sensors(decay), noise=0.025))
+    result = prior_result(of, draws=5)
+    expected = []
+    for z in result.z[0]:
+        both = [bp.Posterior(p).model.log_evidence(jnp.asarray(z), bp.Posterior(p).data) for p in (half, of)]
+        expected.append(float(both[0] - both[1]))
+    np.testing.assert_allclose(_evidence_ratio(result, 0, 0.5), expected, rtol=1e-3, atol=1e-3)
+    assert _evidence_ratio(result, 1, 0.5) == 0.0
