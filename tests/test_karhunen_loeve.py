@@ -6,6 +6,7 @@ import pytest
 from numpy.polynomial import legendre
 
 import bpinn as bp
+from bpinn.fields import karhunen_loeve
 from bpinn.fields.kernels import eigenpairs, exponential_eigenpairs, numerical_eigenpairs
 
 KERNELS = [bp.Exponential(0.25), bp.Matern32(0.4), bp.Matern52(0.4, sd=2.0), bp.SquaredExponential(0.3)]
@@ -111,6 +112,21 @@ def test_tensor_products_keep_the_strongest():
     variances = np.mean(basis**2, axis=0) * 2  # times the area: the eigenvalues
     np.testing.assert_allclose(variances, everything, rtol=0.1)
     assert field.energy_kept(bounds) == pytest.approx(everything.sum() / 2.0)
+
+
+@pytest.mark.parametrize("few", [2, 5])
+def test_few_eigenpairs_of_each_input_are_enough(monkeypatch, few):
+    """Terms of a product are the same as with as many eigenpairs of each input as there are terms."""
+    bounds, x = ((0.0, 1.0), (-1.0, 2.0)), np.random.default_rng(0).uniform(0, 1, (7, 2))
+    field = bp.KarhunenLoeve((bp.Matern52(length=0.2), bp.SquaredExponential(length=1.5)), terms=30)
+    found = []
+    for count in (30, few):
+        monkeypatch.setattr(karhunen_loeve, "FEW", count)
+        karhunen_loeve._basis.cache_clear()
+        found.append(karhunen_loeve._basis(field, bounds))
+    np.testing.assert_array_equal(found[0].chosen, found[1].chosen)
+    np.testing.assert_allclose(found[0].values, found[1].values, rtol=1e-7)
+    np.testing.assert_allclose(found[0].at(x, (1, 0)), found[1].at(x, (1, 0)), atol=1e-5)
 
 
 def test_as_a_field_valued_unknown():

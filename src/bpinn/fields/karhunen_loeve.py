@@ -1,6 +1,5 @@
 """A truncated Karhunen-Loève expansion: a Gaussian process restricted to its leading terms."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,8 @@ from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.fields.kernels import Eigenpairs, Kernel, Stationary, eigenpairs
 from bpinn.registry import register
+
+FEW = 24  # eigenpairs of each of several inputs, to begin with
 
 
 @register("kl")
@@ -176,22 +177,36 @@ def _basis(field: KarhunenLoeve, bounds: Bounds) -> _Basis:
     kernels = field.kernel if isinstance(field.kernel, tuple) else (field.kernel,)
     kernels = kernels * len(bounds) if len(kernels) == 1 else kernels
     intervals = field._intervals(bounds)
-    pairs = tuple(eigenpairs(k, interval, field.terms) for k, interval in zip(kernels, intervals, strict=True))
-    energy = float(np.prod([p.energy for p in pairs]))
-    # A product is among the largest only if all products of larger factors are too, which bounds the search.
-    indices = [
-        index
-        for index in itertools.product(*(range(len(p.values)) for p in pairs))
-        if np.prod([i + 1 for i in index]) <= field.terms
-    ]
-    if len(indices) < field.terms:
+    # With several inputs, a term rarely has a high eigenfunction of any one of them, and many of these take long.
+    count = field.terms if len(bounds) == 1 else min(field.terms, FEW)
+    while True:
+        pairs = tuple(eigenpairs(k, interval, count) for k, interval in zip(kernels, intervals, strict=True))
+        sizes = [len(p.values) for p in pairs]
+        indices = np.array(_products(sizes, field.terms))
+        values = np.prod([p.values[i] for p, i in zip(pairs, indices.T, strict=True)], axis=0)
+        order = np.argsort(-values, kind="stable")[: field.terms]
+        cut_off = any(
+            size == count and size - 1 in of_input for size, of_input in zip(sizes, indices[order].T, strict=True)
+        )
+        if count == field.terms or not (cut_off or (len(order) < field.terms and count in sizes)):
+            break
+        count = min(2 * count, field.terms)
+    if len(order) < field.terms:
         raise InputError(
-            f"the kernel has only {len(indices)} eigenvalues above rounding error, but {field.terms} terms are "
+            f"the kernel has only {len(order)} eigenvalues above rounding error, but {field.terms} terms are "
             "requested; use fewer terms or a shorter length"
         )
-    values = np.array([np.prod([p.values[i] for p, i in zip(pairs, index, strict=True)]) for index in indices])
-    order = np.argsort(-values, kind="stable")[: field.terms]
-    return _Basis(pairs, np.array(indices)[order], values[order], energy)
+    energy = float(np.prod([p.energy for p in pairs]))
+    return _Basis(pairs, indices[order], values[order], energy)
+
+
+def _products(counts: Sequence[int], terms: int) -> list[tuple[int, ...]]:
+    """Indices of products that can be among the largest ``terms``: all products of larger factors would be, too."""
+    if not counts:
+        return [()]
+    return [
+        (first, *rest) for first in range(min(counts[0], terms)) for rest in _products(counts[1:], terms // (first + 1))
+    ]
 
 
 def mean_at(mean: float | Callable[..., Any], x: np.ndarray, index: MultiIndex) -> np.ndarray:
