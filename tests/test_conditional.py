@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from bpinn import native
-from bpinn.conditional import Layout, conditional, residual
+from bpinn.conditional import Layout, conditional, gaussian, residual
 
 available = pytest.mark.skipif(native.library() is None, reason="no C compiler for the native kernel")
 
@@ -144,6 +144,20 @@ def test_residual_is_the_inverse(layout, native):
         return residual(layout, features, slopes, targets, a, precision, native)
 
     assert_near(there_and_back(v), v, 1e-4)
+
+
+@each_layout
+@pytest.mark.parametrize("native", [False, pytest.param(True, marks=available)])
+def test_as_matrices_it_is_the_same_map(layout, native):
+    """With the mean of each of three rows of targets."""
+    features, slopes, targets, v, precision = jax.tree.map(jnp.asarray, problem(layout))
+    rows = jnp.stack([targets, 2.0 * targets + 1.0, jnp.zeros_like(targets)])
+    found = jax.jit(lambda rows: gaussian(layout, features, slopes, rows, precision, native))(rows)
+    for row, mean in zip(rows, found.means, strict=True):
+        expected = conditional(layout, features, slopes, row, v, precision)[0]
+        scale = 1.0 + jnp.max(jnp.abs(expected))
+        np.testing.assert_allclose((mean + found.root @ v) / scale, expected / scale, atol=1e-4)
+    np.testing.assert_allclose(found.root @ found.inverse, np.eye(len(v)), atol=2e-4)
 
 
 @available

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
+from bpinn.coordinates import Coordinates
 
 sys.path.insert(0, str(Path(__file__).parent / "outside_package"))
 from bpinn_outside import Cosine
@@ -160,6 +161,31 @@ def test_a_linear_problem_is_whitened_altogether(x64):
     assert coordinates.log_density(jnp.zeros(5)) == pytest.approx(
         exact.log_evidence - 2.5 * np.log(2 * np.pi), rel=1e-8
     )
+
+
+def test_a_frozen_map_is_exact_and_its_centre_follows_the_scalars(x64):
+    """There and back, its determinant; where the mean is linear in an unknown, residuals do not depend on it."""
+    field = bp.KarhunenLoeve(bp.Matern52(length=0.4), terms=5)
+    stated = problem(
+        {"u": field},
+        {"c": dist.Normal(0.0, 1.0), "k": dist.LogNormal(0.0, 0.5)},
+        f=bp.Sensors(lambda u_xx, c, k: u_xx - c - 0.3 * jnp.log(k), {"x": X}, 0.0, 0.01),
+        u=bp.Sensors("u", {"x": X}, X, 0.1),
+    )
+    posterior = bp.Posterior(stated)
+    plain, z = posterior.coordinates(), posterior.sample_prior(jax.random.key(1), 1)[0]
+    frozen = Coordinates(posterior.model, posterior.data, plain.reference._replace(frozen=plain.frozen(z)))
+    w = z + 1.0
+    there, log_determinant = frozen.to_plain(w)
+    np.testing.assert_allclose(frozen.to_white(there), w, rtol=1e-8)
+    sign, exact = jnp.linalg.slogdet(jax.jacfwd(lambda w: frozen.to_plain(w)[0])(w))
+    assert sign == 1
+    assert float(log_determinant) == pytest.approx(float(exact), rel=1e-9)
+    expected = posterior.log_density(there) + log_determinant
+    assert float(frozen.log_density(w)) == pytest.approx(float(expected), rel=1e-9)
+    for scalars in ([0.3, -0.2], [-2.0, 1.5]):  # the equation is linear in log k, which is what z holds
+        moved = w.at[5:].set(jnp.array(scalars))
+        np.testing.assert_allclose(jax.grad(frozen.log_density)(moved)[:5], -moved[:5], rtol=1e-5, atol=1e-6)
 
 
 def test_rows_that_are_not_finite_at_the_reference_have_no_weight(x64):

@@ -91,9 +91,12 @@ def residual(
 
 
 class Gaussian(NamedTuple):
-    """Mean, root and its inverse of the conditional: ``a = mean + root @ v``, with upper triangular matrices (p, p)."""
+    """Means, root and its inverse of the conditional: ``a = mean + root @ v``, with upper triangular matrices (p, p).
 
-    mean: Array
+    There is a mean for each row of targets.
+    """
+
+    means: Array
     root: Array
     inverse: Array
 
@@ -106,21 +109,26 @@ def gaussian(
     precision: Array,
     native: bool = False,
 ) -> Gaussian:
-    """The map of `conditional` as matrices, for where it is fixed. The native one has no derivative."""
+    """The map of `conditional` as matrices, for where it is fixed. The native one has no derivative.
+
+    ``targets`` has shape (n, rows), for n means of the same root.
+    """
     if _usable(native, (*features, slopes, targets, precision)):
         size = len(precision)
-        shapes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((size,), (size, size), (size, size)))
+        shapes = tuple(
+            jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((len(targets), size), (size, size), (size, size))
+        )
         call = jax.ffi.ffi_call("bpinn_conditional_factor", shapes, vmap_method="sequential")
         return Gaussian(*call(_plan(layout), *features, slopes, targets, precision))
-    factor, y = _factor(layout, features, slopes, targets, precision)
+    factor, y = _factor(layout, features, slopes, targets.T, precision)
     root = solve_triangular(factor, jnp.eye(len(precision), dtype=factor.dtype))
-    return Gaussian(root @ y, root, factor)
+    return Gaussian((root @ y).T, root, factor)
 
 
 def _factor(
     layout: Layout, features: Sequence[Array], slopes: Array, targets: Array, precision: Array
 ) -> tuple[Array, Array]:
-    """L', with a positive diagonal, and y = L^-1 S t.
+    """L', with a positive diagonal, and y = L^-1 S t, for one vector t or a matrix with several columns.
 
     By QR of the stacked rows: the precision spans many orders of magnitude, and its square root half as many, which
     single precision can hold.
@@ -128,7 +136,7 @@ def _factor(
     rows = jnp.concatenate([jnp.diag(jnp.sqrt(precision)), _rows(layout, features, slopes)])
     orthogonal, factor = jnp.linalg.qr(rows)
     sign = jax.lax.stop_gradient(jnp.where(jnp.diag(factor) < 0, -1.0, 1.0).astype(factor.dtype))
-    return sign[:, None] * factor, sign * (orthogonal[len(precision) :].T @ targets)
+    return sign[:, None] * factor, (orthogonal[len(precision) :] * sign).T @ targets
 
 
 def _rows(layout: Layout, features: Sequence[Array], slopes: Array) -> Array:

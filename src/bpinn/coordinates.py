@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.conditional import Gaussian, conditional, gaussian, residual
+from bpinn.conditional import conditional, gaussian, residual
 from bpinn.fields.base import Streams
 from bpinn.linear_readings import LinearReadings, RawStreams, System, precisions
 from bpinn.posterior import Model
@@ -23,18 +23,34 @@ from bpinn.posterior import Model
 ITERATIONS = 5  # of Gauss and Newton, for a reference that is not given
 
 
+class Frozen(NamedTuple):
+    """A map that does not follow the other parameters, except that the mean shifts in proportion to the scalars.
+
+    ``a = mean + shift @ scalars + root @ v``: the shift is that of the mean to first order, as scalars move and linear
+    parameters follow so that the linearised readings are met.
+    """
+
+    mean: Array
+    shift: Array | None  # None if there are no scalars
+    root: Array
+    inverse: Array
+
+    def centre(self, scalars: Array) -> Array:
+        return self.mean if self.shift is None else self.mean + self.shift @ scalars
+
+
 class Reference(NamedTuple):
     """What the map is built around: the streams of the fields at the sensors, and a scale of the scalars.
 
     Unknowns, noise levels and inferred scales on the real line are ``scalars @ w``, with an upper triangular matrix;
     ``inverse`` is its inverse. If there is a ``frozen`` map it replaces the one that depends on all other parameters:
-    it is cheaper, and as good where the other parameters are a few unknowns.
+    it is cheaper, and nearly as good where the other parameters are a few unknowns.
     """
 
     streams: RawStreams
     scalars: Array | None  # None if there are none: XLA loses the type of native calls beside empty arrays
     inverse: Array | None
-    frozen: Gaussian | None = None
+    frozen: Frozen | None = None
 
 
 class Solved(NamedTuple):
@@ -83,7 +99,7 @@ class Coordinates:
         frozen = self.reference.frozen
         if frozen is not None:
             log_determinant = log_determinant + jnp.sum(jnp.log(jnp.diag(frozen.root)))
-            z = self._with(z, frozen.mean + frozen.root @ v)
+            z = self._with(z, frozen.centre(z[self.model.parameters.num_weights :]) + frozen.root @ v)
             streams = evaluation.raw(self.model.parameters.split(z)[0], scalars, self.data["sensors"], native)
         elif self.fields:
             system = self.readings.system(theta, scalars, self.reference.streams, streams, weight)
@@ -106,21 +122,41 @@ class Coordinates:
         w, a = self._parted(z, to_plain=False)
         if not self.fields:
             return w
-        if self.reference.frozen is not None:
-            return self._with(w, self.reference.frozen.inverse @ (a - self.reference.frozen.mean))
-        system, precision = self._blank_system(z, weight), jnp.asarray(self.precision, z.dtype)
+        frozen = self.reference.frozen
+        if frozen is not None:
+            off = a - frozen.centre(z[self.model.parameters.num_weights :])
+            return self._with(w, frozen.inverse @ off)
+        system, precision = self._blank_system(z, weight)[0], jnp.asarray(self.precision, z.dtype)
         return self._with(w, residual(*system.arrays, a, precision, self.model.native))
 
-    def frozen(self, z: Array, weight: Array | float = 1.0) -> Gaussian:
+    def frozen(self, z: Array, weight: Array | float = 1.0) -> Frozen:
         """The map given the other parameters in ``z``, which is exact for any others too if it is kept fixed."""
-        system = self._blank_system(z, weight)
-        return gaussian(*system.arrays, jnp.asarray(self.precision, z.dtype), self.model.native)
+        system, fixed = self._blank_system(z, weight)
+        at = z[self.model.parameters.num_weights :]
+        rows = system.targets[None]
+        if len(at):
 
-    def _blank_system(self, z: Array, weight: Array | float) -> System:
-        """The linearised readings; neither factor nor centre may depend on the linear parameters in ``z``."""
+            def predicted(at: Array) -> list[Array]:
+                others = self.model.parameters.split(z.at[self.model.parameters.num_weights :].set(at))[1]
+                return self.model.sensors.of_streams(self.reference.streams | fixed, others, self.data["sensors"])
+
+            shifts = -system.roots * jnp.concatenate(jax.jacfwd(predicted)(at)).T
+            rows = jnp.concatenate([rows, jnp.where(jnp.isfinite(shifts), shifts, 0.0)])
+        precision = jnp.asarray(self.precision, z.dtype)
+        found = gaussian(system.layout, system.features, system.slopes, rows, precision, self.model.native)
+        if not len(at):
+            return Frozen(found.means[0], None, found.root, found.inverse)
+        shift = found.means[1:].T
+        return Frozen(found.means[0] - shift @ at, shift, found.root, found.inverse)
+
+    def _blank_system(self, z: Array, weight: Array | float) -> tuple[System, RawStreams]:
+        """The linearised readings, and the streams of the fields that are not solved for.
+
+        Neither factor nor centre may depend on the linear parameters in ``z``.
+        """
         theta, scalars = self.model.parameters.split(self._with(z, jnp.zeros(len(self.where), z.dtype)))
         fixed = self.readings.fixed(theta, scalars)
-        return self.readings.system(theta, scalars, self.reference.streams, fixed, weight)
+        return self.readings.system(theta, scalars, self.reference.streams, fixed, weight), fixed
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""

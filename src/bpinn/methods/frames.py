@@ -145,7 +145,8 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
-    freeze: bool = True  # whether fields that are linear altogether have a map that does not follow the scalars
+    freeze: bool = True  # whether fields that are linear altogether may have a map that does not follow the scalars
+    followed: int = 300  # linear parameters up to which it follows the scalars, if there are any
     rounds: int = 12  # measurements of each curvature for a frame around one vector
     hold: float = 10_000.0  # pull of inferred noise levels to small values in the first part of warm-up; 0 for none
     released: int = 20  # steps in which it ends
@@ -246,7 +247,8 @@ class WhitenedMoves(Moves):
         weights = model.parameters.num_weights
         unit = self.units(model)
         push = unit * frame.direction * self.probe / jnp.sqrt(frame.curvature)
-        probes = [w, w + push, w - push]
+        bends = len(white(model)) < model.dim  # whether there are hidden weights
+        probes = [w, w + push, w - push] if bends else [w]
         if frame.precision is not None:
             which = jnp.mod(phase.step, len(frame.precision))
             least = prior_units(model)[1][weights:] ** -2.0
@@ -255,16 +257,17 @@ class WhitenedMoves(Moves):
             probes += [w + aside, w - aside]
         density = jax.value_and_grad(self._density(model, coordinates, frame.hold))
         densities, gradients = jax.lax.map(lambda at: density(at, phase.weight), jnp.stack(probes))
-        bend = self._hidden(model, coordinates) * unit * (gradients[2] - gradients[1])
-        bend = bend * jnp.sqrt(frame.curvature) / (2 * self.probe)
-        found = jnp.sqrt(jnp.sum(bend**2))
-        usable = jnp.isfinite(found) & (found > 0)
-        direction = jnp.where(usable, bend / jnp.where(usable, found, 1.0), frame.direction)
-        log_curvature = jnp.log(jnp.where(usable, jnp.maximum(found, 1.0), frame.curvature))
-        curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
-        frame = frame._replace(direction=direction, curvature=curvature)
+        if bends:
+            bend = self._hidden(model, coordinates) * unit * (gradients[2] - gradients[1])
+            bend = bend * jnp.sqrt(frame.curvature) / (2 * self.probe)
+            found = jnp.sqrt(jnp.sum(bend**2))
+            usable = jnp.isfinite(found) & (found > 0)
+            direction = jnp.where(usable, bend / jnp.where(usable, found, 1.0), frame.direction)
+            log_curvature = jnp.log(jnp.where(usable, jnp.maximum(found, 1.0), frame.curvature))
+            curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
+            frame = frame._replace(direction=direction, curvature=curvature)
         if frame.precision is not None:
-            column = (gradients[4] - gradients[3])[weights:] / (2 * reach)
+            column = (gradients[-1] - gradients[-2])[weights:] / (2 * reach)
             column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
             column = column.at[which].set(jnp.maximum(jnp.abs(column[which]), least[which]))
             new = (1 - learning) * frame.precision[which] + learning * column
@@ -318,14 +321,17 @@ class WhitenedMoves(Moves):
     def _freezes(self, model: Model) -> bool:
         """Whether the map is computed once for each reference: where fields have linear parameters only.
 
+        If there are scalars, a map that follows them costs a factor of the precision for each gradient, but needs far
+        fewer: equations with an unknown coefficient tie the fields to it more tightly than a fixed map can express.
+
         The response of readings whose noise is not normal depends on the reference's prediction. If residuals were kept
-        while the map follows the likelihood's weight, predictions and responses would drive each other away. Neutral
-        equations need a factor at every step anyway, and their unknowns are often so uncertain that a map that follows
-        them is worth its cost.
+        while the map follows the likelihood's weight, predictions and responses would drive each other away.
+        Neutral equations need a factor at every step anyway.
         """
         normal = all(isinstance(group.likelihood, Normal) for group in model.groups)
+        many = model.num_linear > self.followed or model.dim == model.parameters.num_weights
         linear = model.is_linear and bool(model.linear_fields)
-        return self.freeze and normal and linear and not model.neutral_fields
+        return self.freeze and normal and linear and many and not model.neutral_fields
 
     def _hidden(self, model: Model, coordinates: Coordinates) -> Array:
         """One for what is neither a linear parameter nor a scalar, otherwise zero."""

@@ -442,6 +442,16 @@ static void gather(XLA_FFI_CallFrame *frame, const Plan *p, float **features, in
     for (int i = 0; i < p->fields; i++) features[i] = results ? result(frame, i) : argument(frame, 1 + i);
 }
 
+/* y = U^-T S t */
+static void project(const Plan *p, const double *strips, const double *targets, const Tape *tape) {
+    for (int v = 0; v < p->vectors; v++) {
+        vec sum = {0};
+        for (int r = 0; r < p->rows; r++) sum += targets[r] * load(strips + ((size_t)v * p->stride + r) * LANES);
+        store(tape->y + v * LANES, sum);
+    }
+    solve_down(p, tape->factor, tape->inverse, tape->y);
+}
+
 /* S, U and y on the tape; false if there is no factor. `work`: of columns, readings and S. The precision is
    the argument `precision_at`. */
 static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *features, const Tape *tape,
@@ -452,12 +462,7 @@ static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *fe
     fill(p, features, slopes, tape->s);
     transpose_rows(p, tape->s, strips);
     int fine = factorise(p, strips, argument(frame, precision_at), tape->factor, tape->inverse);
-    for (int v = 0; v < p->vectors; v++) {
-        vec sum = {0};
-        for (int r = 0; r < p->rows; r++) sum += targets[r] * load(strips + ((size_t)v * p->stride + r) * LANES);
-        store(tape->y + v * LANES, sum);
-    }
-    solve_down(p, tape->factor, tape->inverse, tape->y);
+    project(p, strips, targets, tape);
     return fine;
 }
 
@@ -492,7 +497,8 @@ XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
     return 0;
 }
 
-/* (plan, features of each field, slopes, targets, precision) -> (mean U^-1 y, U^-1, U), matrices row after row */
+/* (plan, features of each field, slopes, targets, precision) -> (mean U^-1 y, U^-1, U), matrices row after row; there
+   may be several rows of targets, each with its mean */
 XLA_FFI_Error *bpinn_conditional_factor(XLA_FFI_CallFrame *frame) {
     if (asked_for_version(frame)) return 0;
     Plan p;
@@ -504,8 +510,16 @@ XLA_FFI_Error *bpinn_conditional_factor(XLA_FFI_CallFrame *frame) {
     double *x = work + work_size(&p);
     Tape tape = read_tape(&p, x + p.padded);
     int fine = find_factor(frame, &p, features, &tape, work, 3 + p.fields);
-    solve_up(&p, tape.factor, tape.inverse, tape.y);
-    for (int i = 0; i < p.size; i++) mean[i] = fine ? (float)tape.y[i] : NAN;
+    const float *more = argument(frame, 2 + p.fields);
+    double *targets = work + p.wide, *strips = targets + p.stride;
+    for (int t = 0, count = ((XLA_FFI_Buffer *)frame->rets.rets[0])->dims[0]; t < count; t++, mean += p.size) {
+        if (t) {
+            widen(targets, more += p.rows, p.rows, p.stride);
+            project(&p, strips, targets, &tape);
+        }
+        solve_up(&p, tape.factor, tape.inverse, tape.y);
+        for (int i = 0; i < p.size; i++) mean[i] = fine ? (float)tape.y[i] : NAN;
+    }
     for (int j = 0; j < p.size; j++) {
         memset(x, 0, p.padded * sizeof(double));
         x[j] = 1.0;
