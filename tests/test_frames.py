@@ -193,6 +193,50 @@ def test_a_network_has_the_same_posterior_in_both_coordinates():
     assert errors_between(quantities(whitened), quantities(plain)) < 4.5
 
 
+def permeable(k, k_x, u_x, u_xx):
+    return k * u_xx + k_x * u_x + 1.0
+
+
+def seepage():
+    """A coefficient that is a field: u is whitened given k, which is not whitened itself."""
+    smooth = bp.SquaredExponential(length=0.5)
+    sensors = {
+        "f": bp.Sensors(permeable, {"x": X}, 0.0, 0.1),
+        "u": bp.Sensors("u", {"x": X}, 0.5 * X * (1 - X), 0.05),
+        "k": bp.Sensors("k", {"x": X[:2]}, 1.0, 0.2),
+    }
+    fields = {"u": bp.KarhunenLoeve(smooth, terms=4), "k": bp.KarhunenLoeve(smooth, terms=2, positive=True)}
+    return bp.Problem({"x": (0.0, 1.0)}, fields, sensors)
+
+
+def test_a_field_that_is_a_coefficient_has_the_same_posterior_in_both_coordinates():
+    model = bp.Posterior(seepage()).model
+    assert [name for name, *_ in model.given_coefficients().linear_fields] == ["u"]
+    assert model.given_coefficients() != model
+    whitened = draw(seepage(), bp.HMC(num_leapfrog=10, num_warmup=200, num_draws=1000))
+    plain = draw(seepage(), bp.HMC(num_leapfrog=60, num_warmup=300, num_draws=1500, coordinates="plain"))
+    both = [np.concatenate([r.predict(f, {"x": X[::2]}).draws for f in "uk"], axis=-1) for r in (whitened, plain)]
+    assert errors_between(*(draws.astype(float) for draws in both)) < 4.5
+
+
+@pytest.mark.parametrize(
+    ("equation", "coefficients"),
+    [
+        (permeable, {"k"}),
+        (lambda k, u_x: jnp.exp(k) * u_x, {"k"}),
+        (lambda u_xx, k: u_xx - k, set()),  # a source, in which the equation is linear
+        (lambda k, u: k * u, set()),  # of the same order: either may be the other's coefficient
+        (lambda k, u, u_x: u_x - k * u + k, set()),
+    ],
+)
+def test_which_fields_are_coefficients(equation, coefficients):
+    fields = {"u": bp.MLP(hidden=(2,)), "k": bp.MLP(hidden=(2,))}
+    sensors = {"f": bp.Sensors(equation, {"x": X}, 0.0, 0.1), "k": bp.Sensors("k", {"x": X}, 1.0, 0.2)}
+    assert bp.Posterior(bp.Problem({"x": (0.0, 1.0)}, fields, sensors)).model.sensors.coefficients == coefficients
+    sensors["alone"] = bp.Sensors("k_x", {"x": X}, 0.0, 0.1)  # an equation of its own makes it stiff
+    assert not bp.Posterior(bp.Problem({"x": (0.0, 1.0)}, fields, sensors)).model.sensors.coefficients
+
+
 @pytest.mark.parametrize("unknown", [True, False])
 def test_nothing_to_whiten(unknown):
     """A field without linear parameters, against quadrature over theta and k."""

@@ -40,6 +40,30 @@ class Task:
         _fingerprint(self.jaxpr, digest)
         return self.references, self.count, str(self.jaxpr), digest.hexdigest()
 
+    def is_coefficient(self, field: str) -> bool | None:
+        """Whether a field is a coefficient of others; None if it is not in the equation or is itself the quantity."""
+        partials = [r for r in self.references if isinstance(r, Partial)]
+        own = [sum(r.orders) for r in partials if r.field == field]
+        others = [sum(r.orders) for r in partials if r.field != field]
+        if not own or (not others and own == [0] and len(self.references) == 1):
+            return None
+        if max(own) >= max(others, default=-1):
+            return False
+        rng = np.random.default_rng(0)
+
+        def value() -> np.ndarray:
+            given = []
+            for reference, aval in zip(self.references, self.jaxpr.in_avals, strict=True):
+                is_other = isinstance(reference, Partial) and reference.field != field
+                fixed = 0.0 if is_other else 0.7
+                moving = isinstance(reference, Partial) and not is_other
+                array = rng.uniform(0.5, 1.5, aval.shape) if moving else np.full(aval.shape, fixed)
+                given.append(jnp.asarray(array, aval.dtype))
+            return np.asarray(self(given))
+
+        with jax.ensure_compile_time_eval():
+            return bool(np.array_equal(value(), value()))
+
     def __call__(self, values: Sequence[Any]) -> Array:
         (out,) = jaxpr_as_fun(self.jaxpr)(*values)
         return jnp.broadcast_to(out, (self.count,))
@@ -99,6 +123,16 @@ class Evaluation:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.key == other.key
+
+    @cached_property
+    def coefficients(self) -> frozenset[str]:
+        """The fields that are coefficients of others, such as k in (k u_x)_x: in all equations that name them.
+
+        If the others are zero, an equation does not depend on its coefficients, whose derivatives are of lower order
+        than theirs. The field itself may be read, but no other equation may have it alone.
+        """
+        roles = {name: [task.is_coefficient(name) for task in self.tasks] for name, *_ in self.fields}
+        return frozenset(name for name, own in roles.items() if True in own and False not in own)
 
     @cached_property
     def requests(self) -> dict[str, tuple[tuple[int, ...], tuple[tuple, ...]]]:

@@ -40,20 +40,41 @@ class Model:
         self.groups = tuple(Group(r.likelihood, r.noise_name, r.neutral) for r in problem.readings)
         self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
+        self._whiten(frozenset())
+        self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
+        self.native = False
+        self._hash = hash(self.key)
+
+    def _whiten(self, left_out: frozenset[str]) -> None:
+        """Choose the linear parameters that are whitened: those of all measured fields but these."""
         measured = [of_field for of_field in self.parameters.fields if of_field[0] in self.sensors.requests]
-        linear = tuple((name, f, f.linear(bounds)) for name, f, bounds in measured if f.linear(bounds) != slice(0, 0))
+        linear = tuple(
+            (name, f, f.linear(bounds))
+            for name, f, bounds in measured
+            if f.linear(bounds) != slice(0, 0) and name not in left_out
+        )
         self.num_linear = sum(part.stop - part.start for *_, part in linear)
         self.linear_fields = linear if self.num_linear <= MOST_LINEAR else ()
-        self.is_linear = all(  # whether fields have no other parameters
+        self.is_linear = not left_out and all(  # whether fields have no other parameters
             f.linear(bounds) == slice(0, f.size(bounds)) and not f.scale_priors(bounds) for _, f, bounds in measured
         )
         self.neutral_fields = self._neutral_fields(problem)
         firsts = [self.parameters.slices[name].start for name, *_ in self.linear_fields]
         parts = [np.arange(f + p.start, f + p.stop) for f, (*_, p) in zip(firsts, self.linear_fields, strict=True)]
         self.linear = np.concatenate([np.zeros(0, int), *parts])  # where z has the linear parameters of measured fields
-        self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
-        self.native = False
-        self._hash = hash(self.key)
+
+    def given_coefficients(self) -> "Model":
+        """The same, with fields that are coefficients of others not whitened, but the others whitened given them.
+
+        Only for fields whose parameters are all linear: readings and prior alone leave them without stiff directions.
+        """
+        linear = {name for name, f, bounds in self.parameters.fields if f.linear(bounds) == slice(0, f.size(bounds))}
+        left_out = self.sensors.coefficients & linear
+        if not left_out:
+            return self
+        other = copy(self)
+        other._whiten(left_out)
+        return other
 
     def _neutral_fields(self, problem: Problem) -> tuple[str, ...]:
         """The fields in equations that are neutral about their unknowns."""
@@ -70,7 +91,9 @@ class Model:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and (self.native, self.key) == (other.native, other.key)
+        if not isinstance(other, Model):
+            return False
+        return (self.native, self.num_linear, self.key) == (other.native, other.num_linear, other.key)
 
     def data_of(self, problem: Problem, monitor: Monitor) -> dict[str, Any]:
         """Everything that may change without recompilation."""

@@ -68,6 +68,7 @@ class Hamiltonian(Stage):
         )
 
     def init(self, model: Model, data: Any, key: Array, previous: Array | None) -> _State:
+        model = model.given_coefficients()
         centre, scale = prior_units(model)
         if previous is None:
             anneals = self.settings.init == "anneal"
@@ -92,7 +93,7 @@ class Hamiltonian(Stage):
         return _State(state, start, mass, weight, weight, jnp.int32(self.settings.first_length), frame)
 
     def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
-        thin = self.settings.thin
+        model, thin = model.given_coefficients(), self.settings.thin
         if thin == 1:
             state, info = self._transition(model, data, state, key, step)
         else:
