@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from numpy.polynomial import chebyshev
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, readings, wide
+from benchmarks.suite.case import Case, Function, exactly, readings, smooth
 from bpinn.physics import filled
 
 SQUARE = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
@@ -64,7 +64,7 @@ def darcy_flow(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={"u": wide(), "k": bp.MLP(hidden=(20, 20), positive=True)},
+        fields={"u": smooth(SQUARE), "k": smooth(SQUARE, terms=60, positive=True)},
         sensors={
             "darcy": exactly(darcy, filled(SQUARE, 200), 0.02),
             "sides": readings("u", u, rim(5), 0.02, rng),
@@ -96,7 +96,7 @@ def helmholtz(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={"u": wide()},
+        fields={"u": smooth(SQUARE)},
         unknowns={"k": dist.LogNormal(0.7, 0.5)},
         sensors={
             "standing": exactly(standing, filled(SQUARE, 200), 0.05),
@@ -145,7 +145,7 @@ def kovasznay(seed: int = 0) -> Case:
     inside, probes = filled(SQUARE, 150), filled(SQUARE, 40)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={name: wide(80) for name in "uvp"},
+        fields={name: smooth(SQUARE, terms=50, amplitude=2.0) for name in "uvp"},
         unknowns={"viscosity": dist.LogNormal(-1.5, 1.0)},
         sensors={
             "along_x": exactly(along_x, inside, 0.04),
@@ -180,7 +180,7 @@ def poisson_4d(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=domain,
-        fields={"u": wide()},
+        fields={"u": smooth(domain, terms=250, share=0.5)},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
             "poisson": exactly(poisson, filled(domain, 300), 0.01),

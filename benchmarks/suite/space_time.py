@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import bpinn as bp
-from benchmarks.suite.case import Case, Function, exactly, precise, readings, wide
+from benchmarks.suite.case import Case, Function, exactly, precise, readings, smooth
 from bpinn.physics import filled
 
 Domain = dict[str, tuple[float, float]]
@@ -48,7 +48,7 @@ def advection_diffusion(seed: int = 0) -> Case:
 
     problem = bp.Problem(
         domain=domain,
-        fields={"u": wide(scale_inputs=True)},
+        fields={"u": smooth(domain)},
         unknowns={"speed": dist.Normal(0.0, 1.0), "diffusivity": dist.LogNormal(-2.0, 1.0)},
         sensors={"transport": exactly(transport, filled(domain, 200), 0.01)} | read(u, domain, 0.02, seed),
     )
@@ -74,7 +74,7 @@ def wave(seed: int = 0) -> Case:
     rest = {"x": np.linspace(-1, 1, 12), "t": np.zeros(12)}
     problem = bp.Problem(
         domain=domain,
-        fields={"u": wide(scale_inputs=True)},
+        fields={"u": smooth(domain)},
         unknowns={"speed": dist.LogNormal(0.6, 0.5)},
         sensors={
             "vibration": exactly(vibration, filled(domain, 200), 0.05),
@@ -123,7 +123,7 @@ def fisher_kpp(seed: int = 0) -> Case:
     u = population(**unknowns)
     problem = bp.Problem(
         domain=domain,
-        fields={"u": wide(scale_inputs=True)},
+        fields={"u": smooth(domain)},
         unknowns={"D": dist.LogNormal(-1.5, 1.0), "r": dist.LogNormal(0.0, 0.7)},
         sensors={"growth": exactly(growth, filled(domain, 200), 0.004)} | read(u, domain, 0.02, seed),
     )
@@ -163,8 +163,8 @@ def heat_source(seed: int = 0, tolerance: float = 0.01) -> Case:
     problem = bp.Problem(
         domain=domain,
         fields={
-            "u": wide(scale_inputs=True),
-            "s": bp.MLP(hidden=(20, 20), inputs=("x",), scale_inputs=True),
+            "u": smooth(domain),
+            "s": smooth({"x": domain["x"]}, terms=12),
         },
         sensors={"conduction": exactly(conduction, filled(domain, 200), tolerance)} | read(u, domain, 0.03, seed),
     )
