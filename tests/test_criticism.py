@@ -187,6 +187,18 @@ def test_sensitivity_refuses_what_it_cannot_do(prior_result):
             bp.sensitivity(result, *given)
 
 
+def test_slow_chains_in_several_coordinates_are_advised_to_use_an_expansion(prior_result):
+    """Even if the last layer is as wide as would be advised."""
+    at = {"x": np.linspace(0, 1, 300), "t": np.linspace(0, 1, 300)}
+    stated = bp.Problem(
+        {"x": (0, 1), "t": (0, 1)}, {"u": bp.MLP(hidden=(2, 150))}, {"law": bp.Sensors("u_x", at, 0.0, 0.1)}
+    )
+    health = diagnostics.Diagnosis("care", [], [diagnostics.MORE])
+    criticism._judge_width(health, prior_result(stated))
+    assert "for u a Karhunen-Loève expansion" in health.advice[-1]
+    assert "a wider last layer" not in health.advice[-1]
+
+
 def test_moved_points_need_no_compilation():
     """The model is the same one, so that the compiled function is."""
     problem = law(4, 0.1, X, dist.Normal(0, 3), EXPANSION)
@@ -203,6 +215,7 @@ def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
         criticism._judge_width(health, prior_result(made))
         assert ("240 readings and points for 21 output weights: chains are slow" in health.reasons) == unconverged
         assert any("MLP(hidden=(10, 150), ...) with 0.37 times" in one for one in health.advice) == unconverged
+        assert not any("KarhunenLoeve" in one for one in health.advice)  # that is for several coordinates
     health = diagnostics.Diagnosis("care", [], [diagnostics.MORE])
     criticism._judge_width(health, prior_result(law(10, 0.1, X, dist.Normal(0, 3), bp.MLP(hidden=(10, 40)))))
     assert not health.reasons

@@ -87,7 +87,7 @@ def check(file: Path, changes: list[str], allow_outside: bool, as_json: bool) ->
     print(f"  {found.problem}")
     for name, formula in found.equations.items():
         print(f"  {name} = {formula}")
-    for note in found.notes:
+    for note in facts["notes"]:
         print(f"  {note}")
     print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")

@@ -46,6 +46,10 @@ EDGE, PILED = 0.02, 0.25  # share of the support next to its edge, and of the dr
 NOISE_TAIL = 1e-3
 BETWEEN, TOLERATED = 3.0, 3.0  # residual between points, over that at points, and in tolerances
 
+EXPANSION = (
+    "a Karhunen-Loève expansion, bp.KarhunenLoeve(bp.SquaredExponential(length=...), terms=80) with a length of about "
+    "a quarter of the domain"
+)
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
 # In the order of what is most often wrong.
@@ -400,12 +404,14 @@ def _judge_width(health: Diagnosis, result: Result) -> None:
         return
     name, field = min(networks.items(), key=lambda one: one[1].hidden[-1])
     last = min(widest, 10 * -(-rows // (10 * len(networks))))
-    if last <= field.hidden[-1]:
-        return
-    share = (field.hidden[-1] / last) ** 0.5
-    health.note(
-        "care",
-        f"{rows} readings and points for {outputs} output weights: chains are slow",
-        f"a wider last layer for {name}: MLP(hidden={(*field.hidden[:-1], last)}, ...) with {share:.2g} times the "
-        "weight_sd in the output layer, which keeps the spread of the prior; or bp.GaussianProcess()",
-    )
+    several = len(result.problem.inputs(name)) > 1
+    ways = [f"for {name} {EXPANSION}"] if several else []
+    if last > field.hidden[-1]:
+        share = (field.hidden[-1] / last) ** 0.5
+        ways.append(
+            f"a wider last layer for {name}: MLP(hidden={(*field.hidden[:-1], last)}, ...) with {share:.2g} times the "
+            "weight_sd in the output layer, which keeps the spread of the prior"
+        )
+    if ways:
+        reason = f"{rows} readings and points for {outputs} output weights: chains are slow"
+        health.note("care", reason, "; or ".join([*ways, "bp.GaussianProcess()"]))

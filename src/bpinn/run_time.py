@@ -5,16 +5,20 @@ from typing import Any
 
 import jax
 
+from bpinn.criticism import EXPANSION
 from bpinn.engine import available_cores
+from bpinn.fields import MLP
 from bpinn.inference import memory_of
 from bpinn.methods import HMC
 from bpinn.posterior import Posterior
+from bpinn.problem import Problem
 from bpinn.problem_file import ProblemFile
 
 START_SECONDS = 5.0  # tracing and compiling, or reading what was compiled before
 # A step in whitened coordinates takes longer than the gradient: 1 to 3.4 times on the templates curve, inverse-1d and
 # ode-system (CPU seconds of their runs, 2 cores).
 WHITENED = 2.5
+MANY_POINTS = 100  # from which networks of several coordinates are slow (docs/howto/choices.md)
 REPEATS = 3  # the shortest is used: other programs only make it longer
 
 
@@ -42,8 +46,20 @@ def facts_of(found: ProblemFile) -> dict[str, Any]:
         "microseconds": micro,
         "mebibytes": memory_of(found.method, posterior.model, chains) / 2**20,
         "seconds": seconds,
-        "notes": [*found.notes],
+        "notes": [*found.notes, *_slow_fields(found.problem)],
     }
+
+
+def _slow_fields(problem: Problem) -> list[str]:
+    """Networks of several coordinates with an equation at many points: chains need many gradients."""
+    points = sum(len(r.values) for r in problem.readings if r.is_exact)
+    networks = [name for name, f in problem.fields.items() if isinstance(f, MLP) and len(problem.inputs(name)) > 1]
+    if points < MANY_POINTS or not networks:
+        return []
+    names = f"{', '.join(networks)}: networks" if len(networks) > 1 else f"{networks[0]}: a network"
+    return [
+        f"{names} of several coordinates with {points} points of equations; chains are much faster with {EXPANSION}"
+    ]
 
 
 def _gradient_microseconds(posterior: Posterior, steps: int = 50) -> float:
