@@ -33,6 +33,7 @@ METHODS = {
     "ensemble": bp.Ensemble(members=6, num_steps=5),
     "svgd": bp.SVGD(particles=5, num_steps=30, init_steps=100),
     "ensemble-kalman": bp.EnsembleKalman(members=20),
+    "sghmc": bp.SGHMC(batch=10, steps=3, num_warmup=10, num_draws=20, init_steps=100),
 }
 
 

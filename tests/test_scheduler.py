@@ -47,6 +47,7 @@ METHODS = {
     "ensemble": bp.Ensemble(members=3, num_steps=3),
     "svgd": bp.SVGD(particles=4, num_steps=20, init_steps=50),
     "ensemble-kalman": bp.EnsembleKalman(members=20, most_steps=5),
+    "sghmc": bp.SGHMC(batch=7, steps=3, num_warmup=5, num_draws=10, init_steps=50),
 }
 
 

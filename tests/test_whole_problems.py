@@ -42,6 +42,7 @@ METHODS = [
     bp.Ensemble(members=3, num_steps=3, chains=1),
     bp.SVGD(particles=4, num_steps=5, init_steps=20, chains=1),
     bp.EnsembleKalman(members=12, most_steps=5, chains=1),
+    bp.SGHMC(batch=5, steps=2, num_warmup=3, num_draws=8, init_steps=20, chains=1),
 ]
 # What equations are made of, from a value and another: smooth, steep, and not defined everywhere.
 FORMULAS = [

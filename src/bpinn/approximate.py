@@ -46,6 +46,27 @@ def judge_rank(health: Diagnosis, stats: SamplerStats) -> None:
         health.worsen("care", reason, "a higher rank")
 
 
+def judge_stochastic(health: Diagnosis, stats: SamplerStats) -> None:
+    """How far chains on batches of readings may be off: they have no acceptance step that would correct them."""
+    _judge_spread(health, stats["virial"])
+    known = float(np.mean(stats["virial_known"]))
+    if not np.isfinite(known) or known <= 0:
+        health.worsen(
+            "bad", f"the chains have not settled: virial {known:.3g} (should be 1)", "more num_warmup or steps"
+        )
+        known = np.nan
+    excess = float(np.max(stats["excess"]))
+    if excess > 1.0:
+        reason = f"the gradient of a batch has {excess:.2g} times the noise that the friction can take up"
+        health.worsen("care", reason, "a larger batch, a smaller step_size, or more friction")
+    health.worsen(
+        "care",
+        "batches of readings without an acceptance step: where the readings decide, standard deviations are off by a "
+        f"factor of about {np.sqrt(known):.2f} (1 is exact)",
+        EXACT,
+    )
+
+
 def _last(records: np.ndarray) -> np.ndarray:
     """The last finite record of each group."""
     return np.array([row[np.isfinite(row)][-1] if np.any(np.isfinite(row)) else np.nan for row in records])

@@ -1,22 +1,25 @@
 """A result as ArviZ's DataTree: unknowns and fields, readings and their predictive draws, sampler statistics."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 
-from bpinn.errors import InputError
+from bpinn.errors import BpinnWarning, InputError
 from bpinn.labelled import CHAIN, DRAW, axes_of, distinct
 from bpinn.measurements import Quantity, label
-from bpinn.prior import predicted
+from bpinn.prior import AT_ONCE, predicted
 from bpinn.quantity_at import coordinates_of, measured, padded
 from bpinn.result import Result
 
 POINTS = {1: 51, 2: 11, 3: 5}  # of a grid along each of so many coordinates; 3 along each of more
 SAMPLER = {"divergent": "diverging", "acceptance": "acceptance_rate", "log_density": "lp", "gradients": "n_steps"}
 DRAWS_AT_ONCE = 500
+MOST_VALUES = 10**8  # of draws and readings together
 
 
 def to_arviz(
@@ -28,14 +31,13 @@ def to_arviz(
     names, readings = _sensor_names(result), result.problem.readings
     groups = {
         "posterior": _posterior(result, at, list(result.problem.fields) if quantities is None else quantities),
-        "posterior_predictive": _predictive(result, names, seed),
-        "log_likelihood": _log_likelihood(result, names),
+        **_by_reading(result, names, seed),
         "sample_stats": xr.Dataset({SAMPLER.get(n, n): ((CHAIN, DRAW), v) for n, v in result.stats.items()}),
         "observed_data": xr.Dataset({names[r.name]: (_along(names, r.name), r.values) for r in readings}),
         "constant_data": _places(result, names),
     }
     chains, draws = result.z.shape[:2]
-    for name in ("posterior", "posterior_predictive", "log_likelihood", "sample_stats"):
+    for name in groups.keys() & {"posterior", "posterior_predictive", "log_likelihood", "sample_stats"}:
         groups[name] = groups[name].assign_coords({CHAIN: np.arange(chains), DRAW: np.arange(draws)})
     tree = xr.DataTree.from_dict(groups)
     tree.attrs |= {"method": repr(result.method), "seed": result.seed, "inference_library": "bpinn", **result.versions}
@@ -98,6 +100,20 @@ def _points(result: Result, at: Mapping[str, Any] | None) -> dict[str, np.ndarra
     return {c: values.reshape(shape) for c, values in flat.items()}
 
 
+def _by_reading(result: Result, names: Mapping[str, str], seed: int) -> dict[str, xr.Dataset]:
+    """The groups with a number for each draw and each reading, unless these are too many."""
+    count = sum(len(readings.values) for readings in result.problem.readings)
+    if result.z.shape[0] * result.z.shape[1] * count > MOST_VALUES:
+        warnings.warn(
+            f"to_arviz: {count:,} readings at {result.z.shape[0] * result.z.shape[1]:,} draws are too many; "
+            "posterior_predictive and log_likelihood are left out (result.thinned(200) has fewer draws)",
+            BpinnWarning,
+            stacklevel=4,
+        )
+        return {}
+    return {"posterior_predictive": _predictive(result, names, seed), "log_likelihood": _log_likelihood(result, names)}
+
+
 def _predictive(result: Result, names: Mapping[str, str], seed: int) -> xr.Dataset:
     """New readings at the places of the readings, noise included."""
     chains, draws, dim = result.z.shape
@@ -113,7 +129,8 @@ def _predictive(result: Result, names: Mapping[str, str], seed: int) -> xr.Datas
 
 def _log_likelihood(result: Result, names: Mapping[str, str]) -> xr.Dataset:
     posterior, data = result.posterior, result.posterior.data
-    evaluate = jax.jit(jax.vmap(lambda z: posterior.model.pointwise_log_likelihood(z, data)))
+    one = partial(posterior.model.pointwise_log_likelihood, data=data)
+    evaluate = jax.jit(lambda z: jax.lax.map(one, z, batch_size=AT_ONCE))
     flat = result.z.reshape(-1, result.z.shape[-1])
     size = min(DRAWS_AT_ONCE, len(flat))
     parts = [evaluate(padded(flat[i : i + size], size)) for i in range(0, len(flat), size)]

@@ -6,7 +6,7 @@ A^-1 S t, so that a = L^-T (L^-1 S t + v) for a standard normal residual v.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -125,6 +125,140 @@ def gaussian(
     return Gaussian((root @ y).T, root, factor)
 
 
+# --- in chunks of readings ---
+
+System = tuple[Layout, Sequence[Array], Array, Array]  # layout, features, slopes and targets
+Systems = Callable[[Any, Any], System]  # of the readings in a chunk, given what they depend on
+
+
+def gaussian_in_chunks(systems: Systems, given: Any, chunks: Any, precision: Array, native: bool = False) -> Gaussian:
+    """`gaussian` of the readings in all chunks, ``systems(given, chunk)`` for each."""
+    if _usable(native, (precision,)):
+        plan, sums = _summed(systems, given, chunks)
+        size = len(precision)
+        shapes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, size), (size, size), (size, size)))
+        call = jax.ffi.ffi_call("bpinn_conditional_matrices", shapes, vmap_method="sequential")
+        return Gaussian(*call(plan, sums, precision))
+
+    def one(known: tuple[Array, Array], chunk: Any) -> tuple[tuple[Array, Array], None]:
+        # What is known goes into the next chunk as rows, as in `_factor`: nothing is squared.
+        layout, features, slopes, targets = systems(given, chunk)
+        rows = jnp.concatenate([known[0], _rows(layout, features, slopes)])
+        orthogonal, factor = jnp.linalg.qr(rows)
+        return (factor, orthogonal.T @ jnp.concatenate([known[1], targets])), None
+
+    first = jnp.diag(jnp.sqrt(precision)), jnp.zeros_like(precision)
+    (factor, y), _ = jax.lax.scan(one, first, chunks)
+    sign = jnp.where(jnp.diag(factor) < 0, -1.0, 1.0).astype(factor.dtype)
+    factor, y = sign[:, None] * factor, sign * y
+    root = solve_triangular(factor, jnp.eye(len(y), dtype=y.dtype))
+    return Gaussian(solve_triangular(factor, y)[None], root, factor)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def conditional_in_chunks(
+    systems: Systems, native: bool, given: Any, chunks: Any, v: Array, precision: Array
+) -> tuple[Array, Array]:
+    """The parameters (p,), and the log determinant of their derivative by ``v``: `conditional` in chunks.
+
+    Its derivatives are of first order, in reverse mode, by ``given`` and ``v``.
+    """
+    return _chunks_forward(systems, native, given, chunks, v, precision)[0]
+
+
+def _chunks_forward(
+    systems: Systems, native: bool, given: Any, chunks: Any, v: Array, precision: Array
+) -> tuple[tuple[Array, Array], Any]:
+    if _usable(native, (v, precision)):
+        plan, sums = _summed(systems, given, chunks)
+        sizes = (v.shape, (), (2 * _size_of("chunk_tape", tuple(plan.tolist())),))
+        shapes = tuple(jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes)
+        call = jax.ffi.ffi_call("bpinn_conditional_solve", shapes, vmap_method="sequential")
+        a, log_determinant, tape = call(plan, sums, v, precision)
+        return (a, log_determinant), (given, chunks, v, tape)
+    (mean,), _, factor = gaussian_in_chunks(systems, given, chunks, precision)
+    a = mean + solve_triangular(factor, v)
+    return (a, -jnp.sum(jnp.log(jnp.diag(factor)))), (given, chunks, v, (factor, factor @ mean))
+
+
+def _chunks_backward(systems: Systems, native: bool, kept: Any, adjoints: tuple[Array, Array]) -> tuple[Any, ...]:
+    given, chunks, v, tape = kept
+    of_system = _natively_pulled if _usable(native, (v,)) else _pulled
+
+    def one(total: Any, chunk: Any) -> tuple[Any, None]:
+        layouts = []
+
+        def system(given: Any) -> tuple[Sequence[Array], Array, Array]:
+            layout, features, slopes, targets = systems(given, chunk)
+            layouts.append(layout)
+            return features, slopes, targets
+
+        arrays, pull = jax.vjp(system, given)
+        *of_arrays, q = of_system(layouts[0], arrays, v, tape, adjoints)
+        return (jax.tree.map(jnp.add, total[0], pull(tuple(of_arrays))[0]), q), None
+
+    first = jax.tree.map(jnp.zeros_like, given), jnp.zeros_like(v)
+    (found, of_v), _ = jax.lax.scan(one, first, chunks)
+    return found, None, of_v, jnp.zeros_like(v)
+
+
+conditional_in_chunks.defvjp(_chunks_forward, _chunks_backward)
+
+
+def _pulled(layout: Layout, arrays: Any, v: Array, tape: Any, adjoints: tuple[Array, Array]) -> tuple[Any, ...]:
+    """The adjoints of features, slopes and targets in a chunk, and of ``v``.
+
+    With R the factor of all chunks and U = R^-T S: a change of S changes R by P R, P the upper half of dU U' + U dU'.
+    """
+    (features, slopes, targets), (factor, y) = arrays, tape
+    of_a, of_log_determinant = adjoints
+    q = solve_triangular(factor, of_a, trans=1)
+    upper = jnp.triu(jnp.outer(y, q) + jnp.outer(q, y + v) + of_log_determinant * jnp.eye(len(y), dtype=y.dtype))
+    both = upper + upper.T - jnp.diag(jnp.diag(upper))  # twice the adjoint of dU U'
+    rows, pull = jax.vjp(partial(_rows, layout), features, slopes)
+    whitened = solve_triangular(factor, rows.T, trans=1)
+    of_rows = solve_triangular(factor, jnp.outer(q, targets) - both @ whitened)
+    return (*pull(of_rows.T), q @ whitened, q)
+
+
+def _natively_pulled(
+    layout: Layout, arrays: Any, v: Array, tape: Array, adjoints: tuple[Array, Array]
+) -> tuple[Any, ...]:
+    features, slopes, targets = arrays
+    shapes = tuple(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in (*features, slopes, targets, v))
+    call = jax.ffi.ffi_call("bpinn_conditional_chunk_backward", shapes, vmap_method="sequential")
+    of_a, of_log_determinant = adjoints
+    given = features, slopes, targets, v, tape, of_a, jnp.zeros_like(slopes), of_log_determinant
+    found = call(_plan(layout), *given[0], *given[1:])
+    return (list(found[: len(features)]), *found[len(features) :])
+
+
+def _summed(systems: Systems, given: Any, chunks: Any) -> tuple[np.ndarray, Array]:
+    """The plan of a chunk, and S S' and S t of all chunks in double precision, which only the C code reads."""
+    layout = _layout_of(systems, given, chunks)
+    size = 2 * _size_of("sums", tuple(_plan(layout).tolist()))
+
+    def one(sums: Array, chunk: Any) -> tuple[Array, None]:
+        _, features, slopes, targets = systems(given, chunk)
+        shape = jax.ShapeDtypeStruct(sums.shape, jnp.float32)
+        call = jax.ffi.ffi_call("bpinn_conditional_add", shape, vmap_method="sequential")
+        return call(_plan(layout), *features, slopes, targets, sums), None
+
+    return _plan(layout), jax.lax.scan(one, jnp.zeros(size, jnp.float32), chunks)[0]
+
+
+def _layout_of(systems: Systems, given: Any, chunks: Any) -> Layout:
+    found = []
+
+    def first(given: Any, chunk: Any) -> Any:
+        layout, *arrays = systems(given, chunk)
+        found.append(layout)
+        return arrays
+
+    jax.eval_shape(first, given, jax.tree.map(lambda a: a[0], chunks))
+    return found[0]
+
+
 def _factor(
     layout: Layout, features: Sequence[Array], slopes: Array, targets: Array, precision: Array
 ) -> tuple[Array, Array]:
@@ -171,11 +305,10 @@ def _plan(layout: Layout) -> np.ndarray:
 
 
 @cache
-def _tape_size(layout: Layout) -> int:
+def _size_of(what: str, plan: tuple[int, ...]) -> int:
     kernel = library()
     assert kernel is not None
-    plan = _plan(layout)
-    return int(kernel.bpinn_conditional_tape_size((ctypes.c_int32 * len(plan))(*plan.tolist())))
+    return int(getattr(kernel, f"bpinn_conditional_{what}_size")((ctypes.c_int32 * len(plan))(*plan)))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -188,7 +321,7 @@ def _native(
 def _forward(
     layout: Layout, features: tuple[Array, ...], slopes: Array, targets: Array, v: Array, precision: Array
 ) -> tuple[tuple[Array, Array, Array], Any]:
-    sizes = (v.shape, slopes.shape, (), (_tape_size(layout),))
+    sizes = (v.shape, slopes.shape, (), (_size_of("tape", tuple(_plan(layout).tolist())),))
     shapes = tuple(jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes)
     call = jax.ffi.ffi_call("bpinn_conditional_forward", shapes, vmap_method="sequential")
     a, streams, log_determinant, tape = call(_plan(layout), *features, slopes, targets, v, precision)

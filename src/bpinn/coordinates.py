@@ -7,6 +7,7 @@ the shape of the density in the new coordinates depends on it. Where readings ar
 normal and independent of everything else.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bpinn.conditional import conditional, gaussian, residual
+from bpinn.conditional import Layout, conditional, conditional_in_chunks, gaussian, gaussian_in_chunks, residual
 from bpinn.fields.base import Streams
 from bpinn.linear_readings import LinearReadings, RawStreams, System, precisions
 from bpinn.posterior import Model
@@ -95,13 +96,19 @@ class Coordinates:
             log_determinant = jnp.sum(jnp.log(jnp.diag(self.reference.scalars)))
         theta, scalars = self.model.parameters.split(z)
         evaluation, native = self.model.sensors, self.model.native
-        streams = self.readings.fixed(theta, scalars)
         frozen = self.reference.frozen
         if frozen is not None:
             log_determinant = log_determinant + jnp.sum(jnp.log(jnp.diag(frozen.root)))
             z = self._with(z, frozen.centre(z[self.model.parameters.num_weights :]) + frozen.root @ v)
-            streams = evaluation.raw(self.model.parameters.split(z)[0], scalars, self.data["sensors"], native)
-        elif self.fields:
+        elif self.fields and self.model.chunks > 1:
+            systems, precision = _Systems(self.model.part), jnp.asarray(self.precision, w.dtype)
+            given = theta, scalars, jnp.asarray(weight, w.dtype)
+            a, own = conditional_in_chunks(systems, native, given, self._chunks(), v, precision)
+            z, log_determinant = self._with(z, a), log_determinant + own
+        if frozen is not None or self.model.chunks > 1:
+            return Solved(z, log_determinant, self.model.streams(z, self.data))
+        streams = self.readings.fixed(theta, scalars)
+        if self.fields:
             system = self.readings.system(theta, scalars, self.reference.streams, streams, weight)
             precision = jnp.asarray(self.precision, w.dtype)
             a, flat, own = conditional(*system.arrays, v, precision, native)
@@ -126,11 +133,23 @@ class Coordinates:
         if frozen is not None:
             off = a - frozen.centre(z[self.model.parameters.num_weights :])
             return self._with(w, frozen.inverse @ off)
+        if self.model.chunks > 1:
+            found = self.frozen(z, weight)
+            return self._with(w, found.inverse @ (a - found.mean))
         system, precision = self._blank_system(z, weight)[0], jnp.asarray(self.precision, z.dtype)
         return self._with(w, residual(*system.arrays, a, precision, self.model.native))
 
     def frozen(self, z: Array, weight: Array | float = 1.0) -> Frozen:
-        """The map given the other parameters in ``z``, which is exact for any others too if it is kept fixed."""
+        """The map given the other parameters in ``z``, which is exact for any others too if it is kept fixed.
+
+        In chunks its mean does not shift with the scalars.
+        """
+        if self.model.chunks > 1:
+            theta, scalars = self.model.parameters.split(self._with(z, jnp.zeros(len(self.where), z.dtype)))
+            systems, precision = _Systems(self.model.part), jnp.asarray(self.precision, z.dtype)
+            given = theta, scalars, weight
+            cut = gaussian_in_chunks(systems, given, self._chunks(), precision, self.model.native)
+            return Frozen(cut.means[0], None, cut.root, cut.inverse)
         system, fixed = self._blank_system(z, weight)
         at = z[self.model.parameters.num_weights :]
         rows = system.targets[None]
@@ -165,9 +184,15 @@ class Coordinates:
 
     def log_density_of(self, solved: Solved, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in plain coordinates, from the streams of the fields."""
+        if self.model.chunks > 1:
+            return self.model.log_prior(solved.z) + weight * self.model.log_likelihood(solved.z, self.data)
         return self.model.log_prior(solved.z) + weight * self.model.log_likelihood_at(
             solved.z, solved.streams, self.data
         )
+
+    def _chunks(self) -> tuple[Any, RawStreams]:
+        """What `_Systems` takes for each chunk: its data, and the reference's streams."""
+        return self.data["chunks"], self.reference.streams
 
     # --- the parts of a vector ---
 
@@ -198,6 +223,21 @@ class Coordinates:
         return [(kind, piece) for (kind, _), piece in zip(sizes, found, strict=True)]
 
 
+@dataclass(frozen=True)
+class _Systems:
+    """The linearised readings in a chunk, given the parameters of fields, the scalars and the likelihood's weight."""
+
+    model: Model
+
+    def __call__(
+        self, given: tuple[Any, Any, Array], chunk: tuple[Any, RawStreams]
+    ) -> tuple[Layout, list[Array], Array, Array]:
+        theta, scalars, weight = given
+        data, streams = chunk
+        readings = Coordinates(self.model, data, Reference(streams, None, None)).readings
+        return readings.system(theta, scalars, streams, readings.fixed(theta, scalars), weight).arrays
+
+
 @partial(jax.jit, static_argnames="model")
 def found_reference(model: Model, data: Any, key: Array) -> Reference:
     """The streams of a solution: hidden weights from the prior, linear parameters by Gauss-Newton iterations."""
@@ -212,7 +252,7 @@ def found_reference(model: Model, data: Any, key: Array) -> Reference:
 @partial(jax.jit, static_argnames="model")
 def reference_at(model: Model, data: Any, z: Array) -> Reference:
     """The streams of a plain vector at the sensors, with scalars as they are."""
-    streams = model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native)
+    streams = model.streams(z, data)
     one = unit_scalars(model)
     return Reference(streams, one, one)
 

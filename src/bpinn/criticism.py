@@ -397,7 +397,7 @@ def _judge_width(health: Diagnosis, result: Result) -> None:
     Whitened coordinates take care of as many readings as there are output weights (docs/sampling.md).
     """
     most, widest = WIDTHS
-    rows = sum(len(readings.values) for readings in result.problem.readings)
+    rows = sum(readings.sampled_from or len(readings.values) for readings in result.problem.readings)
     networks = {name: f for name, f in result.problem.fields.items() if isinstance(f, MLP) and f.hidden}
     outputs = sum(1 + f.hidden[-1] for f in networks.values())
     if MORE not in health.advice or not networks or rows <= most * outputs:

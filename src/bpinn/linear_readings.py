@@ -211,9 +211,10 @@ class LinearReadings:
     ) -> tuple[Array, Array]:
         """For each reading the root of its weight, and its target in these units; 0 where it is not finite."""
         roots, targets = [], []
-        groups = zip(self.groups, self.data["values"], self.data["noise"], self.chosen, strict=True)
-        chosen = [group[:3] for group in groups if group[3]]
-        for (group, reading, noise), value, constant in zip(chosen, values, constants, strict=True):
+        each = self.data.get("counted") or [True] * len(self.groups)
+        groups = zip(self.groups, self.data["values"], self.data["noise"], each, self.chosen, strict=True)
+        chosen = [group[:4] for group in groups if group[4]]
+        for (group, reading, noise, counted), value, constant in zip(chosen, values, constants, strict=True):
             scale = noise if group.noise_name is None else scalars[group.noise_name]
             # What is not finite is replaced before it is used, or its derivative would not be finite either.
             known = jnp.isfinite(value) & jnp.isfinite(constant)
@@ -221,7 +222,7 @@ class LinearReadings:
             value = jnp.where(known, value, 1.0)
             information = weight * group.likelihood.information(value, scale)
             off = group.likelihood.response(reading, value, scale) - jnp.where(known, constant, 0.0)
-            usable = known & jnp.isfinite(information) & (information > 0) & jnp.isfinite(off)
+            usable = known & jnp.isfinite(information) & (information > 0) & jnp.isfinite(off) & counted
             root = jnp.sqrt(jnp.where(usable, information, 0.0))
             roots.append(jnp.broadcast_to(root, value.shape))
             targets.append(jnp.broadcast_to(root * jnp.where(usable, off, 0.0), value.shape))

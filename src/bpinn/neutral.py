@@ -18,6 +18,7 @@ from bpinn.quantities import Names
 from bpinn.readings import Readings
 
 MOST_LINEAR = 500  # coefficients of fields in neutral equations by default; the cost grows with their cube
+MOST_READINGS = 5000  # with which they are neutral by default; all of them are evaluated at once
 
 Fields = Mapping[str, Field]
 Priors = Mapping[str, dist.Distribution]
@@ -28,8 +29,10 @@ def neutral_ones(
 ) -> list[str]:
     """Which of these equations are neutral if nothing is said: those that can be, with something to be neutral about.
 
-    Equations that share a field are neutral together or not at all.
+    Equations that share a field are neutral together or not at all. With many readings it makes no difference.
     """
+    if sum(len(r.values) for r in readings) > MOST_READINGS:
+        return []
     by_name = {r.name: r for r in readings}
     found: list[str] = []
     for together in _connected([by_name[name] for name in names_of]):

@@ -1,6 +1,7 @@
 """The log density on a flat vector: a problem as samplers see it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn import chunks
 from bpinn.conditional import conditional
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
@@ -34,14 +36,25 @@ class Model:
     are equal if they compute the same thing, even when their functions have different names.
     """
 
-    def __init__(self, problem: Problem, monitor: Monitor):
+    def __init__(self, problem: Problem, monitor: Monitor, batch: int | None = None):
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
         self.groups = tuple(Group(r.likelihood, r.noise_name, r.neutral) for r in problem.readings)
-        self.sensors = Evaluation.of(problem, [(r.quantity, len(r.values)) for r in problem.readings], "sensors")
+        self.counts = tuple(len(readings.values) for readings in problem.readings)
+        self.chunks, self.sensors = _in_chunks(problem)
+        self.batches = 0 if batch is None else -(-sum(self.counts) // batch)
+        self.of_batch = _cut(problem, self.batches) if self.batches else None
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
+        neutral = {field for r in problem.readings if r.neutral for field in r.fields}
+        self.neutral_fields = tuple(name for name, *_ in self.parameters.fields if name in neutral)
+        if batch is not None and self.neutral_fields:
+            raise InputError(
+                "batches of readings: neutral equations need all their points in every step; give them neutral=False, "
+                "or use bp.HMC()"
+            )
         self._whiten(frozenset())
-        self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups)
+        cut = (self.of_batch, self.chunks, self.counts)
+        self.key = (self.sensors.key, self.monitor.key, self.parameters.key, self.groups, *cut)
         self.native = False
         self._hash = hash(self.key)
 
@@ -58,7 +71,6 @@ class Model:
         self.is_linear = not left_out and all(  # whether fields have no other parameters
             f.linear(bounds) == slice(0, f.size(bounds)) and not f.scale_priors(bounds) for _, f, bounds in measured
         )
-        self.neutral_fields = self._neutral_fields(problem)
         firsts = [self.parameters.slices[name].start for name, *_ in self.linear_fields]
         parts = [np.arange(f + p.start, f + p.stop) for f, (*_, p) in zip(firsts, self.linear_fields, strict=True)]
         self.linear = np.concatenate([np.zeros(0, int), *parts])  # where z has the linear parameters of measured fields
@@ -76,11 +88,6 @@ class Model:
         other._whiten(left_out)
         return other
 
-    def _neutral_fields(self, problem: Problem) -> tuple[str, ...]:
-        """The fields in equations that are neutral about their unknowns."""
-        used = {field for r in problem.readings if r.neutral for field in r.fields}
-        return tuple(name for name, *_ in self.parameters.fields if name in used)
-
     def compiled(self, native: bool = True) -> "Model":
         """The same, evaluated by the native kernel if available, which supports gradients but no other derivatives."""
         other = copy(self)
@@ -95,23 +102,71 @@ class Model:
             return False
         return (self.native, self.num_linear, self.key) == (other.native, other.num_linear, other.key)
 
+    @property
+    def part(self) -> "Model":
+        """The model of the readings in one chunk; the data of all chunks are ``data["chunks"]``, stacked."""
+        return self._part(self.sensors, self.chunks)
+
+    @property
+    def batch(self) -> "Model":
+        """The same for one of the batches, random samples of the readings; their data are ``data["batches"]``.
+
+        The sum over all readings is on average ``batches`` times that over a batch chosen at random.
+        """
+        assert self.of_batch is not None
+        return self._part(self.of_batch, self.batches)
+
+    def _part(self, sensors: Evaluation, number: int) -> "Model":
+        other = copy(self)
+        other.sensors, other.chunks, other.batches, other.of_batch = sensors, 1, 0, None
+        other.counts = tuple(chunks.size_in_chunk(count, number) for count in self.counts)
+        other.key = (sensors.key, *self.key[1:-3], None, 1, other.counts)
+        other._hash = hash(other.key)
+        return other
+
+    def random_batch(self, data: Any, key: Array) -> Any:
+        """The data of a batch chosen at random."""
+        chosen = jax.random.randint(key, (), 0, self.batches)
+        return jax.tree.map(lambda stacked: stacked[chosen], data["batches"])
+
     def data_of(self, problem: Problem, monitor: Monitor) -> dict[str, Any]:
         """Everything that may change without recompilation."""
         as_array = partial(jnp.asarray, dtype=float)
-        return {
-            "sensors": self.sensors.prepare([r.quantity for r in problem.readings]),
+        data: dict[str, Any] = {
             "monitor": self.monitor.prepare([q.placed for q in monitor.quantities]),
             "values": [as_array(r.values) for r in problem.readings],
             "noise": [None if r.noise is None else as_array(r.noise) for r in problem.readings],
             "readings": [jax.tree.map(as_array, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
         }
+        if self.chunks > 1:
+            return data | {"chunks": self._stacked(self.sensors, problem, data, self.chunks)}
+        return {"sensors": self.sensors.prepare([r.quantity for r in problem.readings])} | data
+
+    def batches_of(self, problem: Problem, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of all batches, stacked."""
+        assert self.of_batch is not None
+        return self._stacked(self.of_batch, problem, data, self.batches, shuffled=True)
+
+    def _stacked(
+        self, sensors: Evaluation, problem: Problem, data: dict[str, Any], number: int, shuffled: bool = False
+    ) -> dict[str, Any]:
+        """The data cut into so many parts, stacked; ``counted`` tells what is not there to fill up a part."""
+        cut = [chunks.rows_of_chunks(count, number, shuffled) for count in self.counts]
+        quantities = [r.quantity for r in problem.readings]
+        prepared = [sensors.prepare(quantities, [rows[i] for rows, _ in cut]) for i in range(number)]
+        stacked: dict[str, Any] = {"sensors": jax.tree.map(lambda *parts: jnp.stack(parts), *prepared)}
+        for kind in ("values", "noise", "readings"):
+            pairs = zip(cut, data[kind], strict=True)
+            stacked[kind] = [jax.tree.map(partial(jnp.take, indices=rows), own) for (rows, _), own in pairs]
+        return stacked | {"counted": [jnp.asarray(counted) for _, counted in cut]}
 
     def log_prior(self, z: Array) -> Array:
         return self.parameters.log_prior(z)
 
     def log_likelihood(self, z: Array, data: Any) -> Array:
-        streams = self.sensors.raw(*self.parameters.split(z), data["sensors"], self.native)
-        return self.log_likelihood_at(z, streams, data)
+        if self.chunks > 1:
+            return chunks.total(self.part.log_likelihood, z, data["chunks"], once=self.native)
+        return self.log_likelihood_at(z, self.streams(z, data), data)
 
     def log_likelihood_at(self, z: Array, streams: RawStreams, data: Any) -> Array:
         """The log likelihood from the streams of the fields at the sensors."""
@@ -162,7 +217,16 @@ class Model:
 
     def predicted(self, z: Array, data: Any) -> list[Array]:
         """The noise-free prediction of each reading, one array per group of sensors."""
+        if self.chunks > 1:
+            parts = chunks.mapped(lambda chunk: self.part.predicted(z, chunk), data["chunks"])
+            return chunks.joined(parts, self.counts)
         return self.sensors(*self.parameters.split(z), data["sensors"], self.native)
+
+    def streams(self, z: Array, data: Any) -> RawStreams:
+        """The streams of each field before its link at the sensors; those of each chunk, stacked, if there are any."""
+        if self.chunks > 1:
+            return chunks.mapped(lambda chunk: self.part.streams(z, chunk), data["chunks"])
+        return self.sensors.raw(*self.parameters.split(z), data["sensors"], self.native)
 
     def pointwise_log_likelihood(self, z: Array, data: Any) -> list[Array]:
         """The log density of each reading, one array per group of sensors."""
@@ -173,7 +237,8 @@ class Model:
         for group, prepared, mean in zip(self.groups, data["readings"], predicted, strict=True):
             inferred = None if group.noise_name is None else scalars[group.noise_name]
             parts.append(group.likelihood.log_prob_of(prepared, mean, inferred))
-        return parts
+        counted = data.get("counted")
+        return parts if counted is None else [jnp.where(c, part, 0.0) for c, part in zip(counted, parts, strict=True)]
 
     def saturated_log_likelihood(self, data: Any) -> Array:
         """The log likelihood of readings that are predicted exactly, without the terms of inferred noise levels."""
@@ -187,6 +252,21 @@ class Model:
         theta, scalars = self.parameters.split(z)
         values = self.monitor(theta, scalars, data["monitor"], self.native)
         return jnp.concatenate([*values, *(jnp.ravel(scalars[s.name]) for s in self.parameters.scalars)])
+
+
+def _in_chunks(problem: Problem) -> tuple[int, Evaluation]:
+    """How many chunks readings are evaluated in, and the evaluation of one of them."""
+    number = chunks.number_of_chunks(problem)
+    if number > 1 and not any(readings.neutral for readings in problem.readings):  # whose evidence needs all points
+        with suppress(InputError):  # an equation that holds arrays with one entry per reading cannot be cut
+            return number, _cut(problem, number)
+    return 1, _cut(problem, 1)
+
+
+def _cut(problem: Problem, number: int) -> Evaluation:
+    """The evaluation of one of so many parts of the readings."""
+    parts = [(r.quantity, chunks.size_in_chunk(len(r.values), number)) for r in problem.readings]
+    return Evaluation.of(problem, parts, "sensors")
 
 
 # Compiled once per model, so that calls outside a user's jit are fast.
@@ -234,6 +314,15 @@ class Posterior:
         self.monitor = Monitor(problem)
         self.model = Model(problem, self.monitor).compiled(native)
         self.data = self.model.data_of(problem, self.monitor)
+
+    def in_batches(self, batch: int | None) -> "Posterior":
+        """The same, with random samples of about so many readings prepared for methods that use them."""
+        if batch is None:
+            return self
+        other = copy(self)
+        other.model = Model(self.problem, self.monitor, batch).compiled(self.model.native)
+        other.data = self.data | {"batches": other.model.batches_of(self.problem, self.data)}
+        return other
 
     @property
     def dim(self) -> int:

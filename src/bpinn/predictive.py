@@ -27,6 +27,7 @@ from bpinn.result import Result
 from bpinn.shown import Shown
 
 MOST_DRAWS = 1000
+MOST_READINGS = 5000  # of a group, that are compared with their predictions; of more, as many are chosen at random
 FAMILY = 0.05  # probability that any reading is called surprising although the model is correct
 SCATTER_LOW, SCATTER_HIGH = 0.005, 0.995
 FARTHEST = 30.0  # standard deviations beyond which a probability is numerically zero
@@ -53,6 +54,7 @@ class SensorFit:
     khat: np.ndarray
     scatter: float
     is_exact: bool = False
+    sampled_from: int = 0  # how many readings these were chosen from at random; 0 if these are all
 
     @property
     def unit(self) -> str:
@@ -62,7 +64,7 @@ class SensorFit:
     @property
     def size(self) -> str:
         """How many there are, in words."""
-        return counted(len(self.values), self.is_exact)
+        return counted(len(self.values), self.is_exact, self.sampled_from)
 
     @property
     def score(self) -> np.ndarray:
@@ -140,7 +142,7 @@ class Check(Shown):
 
 
 def check(result: Result) -> Check:
-    """Compare every reading with its posterior prediction.
+    """Compare every reading with its posterior prediction; of more than 5,000 in a group, as many chosen at random.
 
     Example:
         ``print(bp.predictive.check(result))``
@@ -149,8 +151,14 @@ def check(result: Result) -> Check:
         raise InputError(f"predictive.check: expected a result of bp.infer, got {type(result).__name__}")
     if not result.method.has_spread:
         raise InputError("predictive.check: a single solution has no posterior to compare readings with; use bp.HMC()")
-    result = result.thinned(MOST_DRAWS)
+    result = _fewer(result)
     return _compared(result, expected_of(result, result.z))
+
+
+def _fewer(result: Result) -> Result:
+    """The result with so few draws and readings that matrices over both stay small."""
+    problem, fewer = result.problem.sampled(MOST_READINGS), result.thinned(MOST_DRAWS)
+    return fewer if problem is result.problem else replace(fewer, problem=problem)
 
 
 @partial(jax.jit, static_argnames=("model", "n"), compiler_options=QUICKLY)
@@ -187,6 +195,7 @@ def _check_group(result: Result, readings: Readings, expected: np.ndarray) -> Se
     return SensorFit(
         readings.name, dict(readings.at), readings.values, mean, np.sqrt(variance),
         np.minimum(2 * np.minimum(at_most, 1 - below), 1.0), khat, float(scatter), readings.is_exact,
+        readings.sampled_from,
     )  # fmt: skip
 
 
@@ -218,7 +227,7 @@ AS_WIDE, WIDE, TIED = 0.9, 0.5, 0.95  # spread of an unknown relative to its pri
 def judge(result: Result, health: Diagnosis) -> None:
     """Add to a diagnosis whether the readings fit, whether they inform the unknowns, and whether the equations are
     defined under the prior. For a result from a file without its equations, add the findings stored in the file."""
-    fewer = result.thinned(MOST_DRAWS)
+    fewer = _fewer(result)
     far = health.khat is not None and health.verdict == "bad"  # readings then say nothing about the model
     if far or not np.all(np.isfinite(fewer.z)):
         return
@@ -228,15 +237,16 @@ def judge(result: Result, health: Diagnosis) -> None:
         return
     if result.problem.readings:
         count = fewer.z.shape[0] * fewer.z.shape[1]  # the same as for the posterior, so that both share one compilation
-        prior = np.asarray(_prior_draws(result.posterior.model, jax.random.key(0), count))
-        _judge_defined(health, result.problem.readings, expected_of(result, prior))
+        prior = np.asarray(_prior_draws(fewer.posterior.model, jax.random.key(0), count))
+        _judge_defined(health, fewer.problem.readings, expected_of(fewer, prior))
         expected = expected_of(fewer, fewer.z)
         if all(np.all(np.isfinite(values)) for values in expected):
             health.check = _compared(fewer, expected)
             _judge_readings(health, health.check)
 
             def between(points: Any) -> dict[str, np.ndarray]:
-                other = replace(fewer, problem=criticism.moved(fewer.problem, points))
+                moved = criticism.moved(fewer.problem, points).sampled(MOST_READINGS)
+                other = replace(fewer, problem=moved)
                 values = expected_of(other, fewer.z)
                 return {r.name: v for r, v in zip(other.problem.readings, values, strict=True) if r.name in points}
 

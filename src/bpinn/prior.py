@@ -134,6 +134,7 @@ def check(problem: Problem, *, draws: int = 1000, seed: int = 0) -> PriorCheck:
     if not isinstance(problem, Problem):
         raise InputError(f"prior.check: expected a bp.Problem, got {type(problem).__name__}")
     found = []
+    problem = problem.sampled(MOST_READINGS)
     for readings, drawn in replicas(problem, draws, seed):
         if readings.is_exact or np.ptp(readings.values) == 0:  # no spread to compare
             continue
@@ -163,6 +164,7 @@ def replicas(problem: Problem, draws: int, seed: int) -> Iterator[tuple[Readings
             yield readings, np.asarray(readings.likelihood.sample(rng, np.asarray(values, float), scale), float)
 
 
+MOST_READINGS = 2000  # of a group, that are compared with the prior; of more, as many are chosen at random
 AT_ONCE = 25  # draws whose readings are computed together
 
 

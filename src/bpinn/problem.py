@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,6 +163,17 @@ class Problem(Shown):
                 raise InputError(f"{where}: the size of the equation cannot be estimated; give tolerance=")
             tolerance = float(f"{SHARE * size:.2g}")
         return Sensors(physics.equation, at, 0.0, noise=tolerance, neutral=bool(physics.neutral))
+
+    def sampled(self, most: int) -> "Problem":
+        """The problem with at most ``most`` readings of each group, for statistics that cost too much for all.
+
+        Its ``sensors`` still hold all of them.
+        """
+        if all(len(readings.values) <= most for readings in self.readings):
+            return self
+        other = copy(self)
+        other.readings = tuple(readings.sampled(most) for readings in self.readings)
+        return other
 
     def check_used(self) -> None:
         """Raise `InputError` if an unknown is in no equation and is not the noise of sensors."""

@@ -1,7 +1,7 @@
 """Sensors after validation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ def is_exact(values: Any, count: int, noise: Any, likelihood: Any) -> bool:
     return stated and isinstance(likelihood, str | LocationScale) and count > 1 and bool(np.all(flat == flat[:1]))
 
 
-def counted(count: int, exact: bool) -> str:
+def counted(count: int, exact: bool, of: int = 0) -> str:
     """Such as '1 reading' or '60 points': readings are data; points of an exact condition are not."""
-    return f"{count} {'point' if exact else 'reading'}{'' if count == 1 else 's'}"
+    return f"{count}{f' of {of}' if of else ''} {'point' if exact else 'reading'}{'' if count == 1 else 's'}"
 
 
 def extent(readings: Sequence["Readings"]) -> str:
@@ -44,6 +44,17 @@ class Readings:
     noise_name: str | None
     likelihood: Likelihood
     neutral: bool = False
+    sampled_from: int = 0  # how many readings these were chosen from at random; 0 if these are all
+
+    def sampled(self, most: int) -> "Readings":
+        """At most ``most`` of these readings, chosen at random, always the same ones."""
+        count = len(self.values)
+        if count <= most:
+            return self
+        rows = np.sort(np.random.default_rng(count).choice(count, most, replace=False))
+        noise = None if self.noise is None else self.noise[rows]
+        quantity = self.quantity.of_rows(rows)
+        return replace(self, quantity=quantity, values=self.values[rows], noise=noise, sampled_from=count)
 
     @property
     def fields(self) -> set[str]:
@@ -72,4 +83,4 @@ class Readings:
     @property
     def size(self) -> str:
         """How many there are, in words: '12 readings', '60 points'."""
-        return counted(len(self.values), self.is_exact)
+        return counted(len(self.values), self.is_exact, self.sampled_from)

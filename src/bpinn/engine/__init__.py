@@ -87,6 +87,7 @@ def _run(
     history: dict[str, np.ndarray] = {}
     interrupted = False
     stages = method.stages()
+    posterior = posterior.in_batches(method.readings_at_once)
     for number, stage in enumerate(stages):
         last = number == len(stages) - 1
         if interrupted and not last:

@@ -136,4 +136,4 @@ class Program:
 
 def _rebuilt(problem: Problem, method: Method, number: int, seed: int, double: bool) -> Program:
     with jax.enable_x64(double):
-        return Program(Posterior(problem), method, number, seed)
+        return Program(Posterior(problem).in_batches(method.readings_at_once), method, number, seed)

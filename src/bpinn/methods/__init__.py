@@ -10,11 +10,12 @@ from bpinn.methods.laplace import Laplace
 from bpinn.methods.last_layer import LastLayer
 from bpinn.methods.nuts import NUTS
 from bpinn.methods.pinn import PINN
+from bpinn.methods.sghmc import SGHMC
 from bpinn.methods.smc import SMC
 from bpinn.methods.svgd import SVGD
 from bpinn.methods.vi import VI
 
 __all__ = [
-    "HMC", "NUTS", "PINN", "SMC", "SVGD", "VI", "Dropout", "Ensemble", "EnsembleKalman", "Flow", "Laplace", "LastLayer",
-    "Method",
+    "HMC", "NUTS", "PINN", "SGHMC", "SMC", "SVGD", "VI", "Dropout", "Ensemble", "EnsembleKalman", "Flow", "Laplace",
+    "LastLayer", "Method",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from bpinn.diagnostics import Diagnosis, diagnose_approximation
 from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
 from bpinn.methods.pinn import first_fit
-from bpinn.methods.spaces import SPACES, Space
+from bpinn.methods.spaces import SPACES, Frozen, Space, Whitened
 from bpinn.methods.start import small
 from bpinn.methods.training import Trained
 from bpinn.parameters import Parameters
@@ -21,6 +21,7 @@ from bpinn.problem import Problem
 from bpinn.run_output import RunOutput
 
 STARTS = ("auto", "small", "fit", "laplace")
+BATCH = 2**20  # folded into the key of a step for the choice of its batch
 MOST_PARAMETERS = 2000  # above this a square matrix is too large to train
 
 
@@ -64,7 +65,7 @@ class Approximation(Trained):
         if self._start == "small":
             return super().stages()
         loss = "posterior" if self._start == "laplace" else "likelihood"
-        return (first_fit(self.init_steps, loss), *super().stages())
+        return (first_fit(self.init_steps, loss, self.readings_at_once), *super().stages())
 
     def _check_size(self, problem: Problem, instead: str) -> None:
         size = Parameters(problem).dim
@@ -81,7 +82,13 @@ class Approximation(Trained):
             start = small(model, data, key_start)
         else:
             start, _ = previous
-        return SPACES[self.coordinates].around(model, data, start), start, key
+        return self._space.around(model, data, start), start, key
+
+    @property
+    def _space(self) -> type[Space]:
+        """The space to fit in; with batches one whose map does not have to be found from all readings in each step."""
+        found = SPACES[self.coordinates]
+        return Frozen if found is Whitened and self.readings_at_once is not None else found
 
     def judge(self, run: RunOutput) -> Diagnosis:
         return diagnose_approximation(run)
@@ -103,14 +110,15 @@ class Approximation(Trained):
         return *self.carry(ready, eps), {}
 
     def cost(self, model: Model, data: Any, params: Any, memory: Any, key: Array) -> Array:
-        space = SPACES[self.coordinates](model, data, memory)
+        space = self._space(model, data, memory)
+        batch = None if self.readings_at_once is None else model.random_batch(data, jax.random.fold_in(key, BATCH))
         eps = jax.random.normal(key, (self.num_samples, self.noise_size(model.dim)), float)
         # Without the barrier XLA recomputes these at every use.
         eps, ready = jax.lax.optimization_barrier((eps, self.ready(params)))
 
         def one(eps: Array) -> Array:
             v, log_q = self.carry(ready, eps)
-            log_p, log_determinant = space.log_density(v)
+            log_p, log_determinant = space.log_density(v) if batch is None else space.estimated(v, batch)
             return log_q - log_determinant - log_p
 
         return jnp.mean(jax.vmap(one)(eps))
@@ -120,5 +128,5 @@ class Approximation(Trained):
     ) -> tuple[Array, dict[str, Array]]:
         eps = jax.random.normal(key, (self.noise_size(model.dim),), float)
         v, log_q, stats = self.exact(self.ready(params), eps)
-        z, log_determinant = SPACES[self.coordinates](model, data, memory).to_plain(v)
+        z, log_determinant = self._space(model, data, memory).to_plain(v)
         return z, {"log_q": log_q - log_determinant, **stats}

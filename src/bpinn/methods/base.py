@@ -173,6 +173,11 @@ class Method(ABC):
         """How many of the last draws of each chain are kept; None keeps all."""
         return None
 
+    @property
+    def readings_at_once(self) -> int | None:
+        """How many readings a batch has, for methods that use some of them in each step; None for all."""
+        return None
+
     def check(self, problem: Problem) -> None:  # noqa: B027
         """Raise `InputError` if the method cannot be used for the problem."""
 

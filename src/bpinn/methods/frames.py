@@ -174,7 +174,7 @@ class WhitenedMoves(Moves):
         return held
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
-        streams = model.sensors.raw(*model.parameters.split(start.z), data["sensors"], model.native)
+        streams = model.streams(start.z, data)
         scale = prior_units(model)[1][model.parameters.num_weights :]
         precision = jnp.diag(scale**-2.0) if len(scale) else None
         first = Reference(streams, None, None)
@@ -286,9 +286,7 @@ class WhitenedMoves(Moves):
         """Around the mean of the streams; curvatures are averages over particles chosen at random."""
         if frame is None:
             return self.begin(model, data, Start(particles[0], weight, particles[0]), weight)[0]
-        each = jax.lax.map(
-            lambda z: model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native), particles
-        )
+        each = jax.lax.map(lambda z: model.streams(z, data), particles)
         streams = jax.tree.map(lambda stream: jnp.mean(stream, axis=0), each)
         one = unit_scalars(model)
         unscaled = Coordinates(model, data, Reference(streams, one, one))

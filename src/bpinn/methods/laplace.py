@@ -144,7 +144,7 @@ class Laplace(Method):
         streams = None
         if self._is_white(model):
             rows = _without(rows, model.linear)[:, which]
-            streams = model.sensors.raw(*model.parameters.split(z), data["sensors"], model.native)
+            streams = model.streams(z, data)
         _, sizes, directions = jnp.linalg.svd(rows, full_matrices=False)
         return Fitted(v, directions, sizes, omitted, pull.factor, streams), ()
 

@@ -129,8 +129,7 @@ class LastLayer(Trained):
         centre, scale = prior_units(model)
         draw = (model.parameters.sample_prior(key_hidden) - centre) / scale
         params = jnp.where(_hidden(model) > 0, draw, small(model, data, key_start)).at[model.linear].set(0.0)
-        theta, scalars = model.parameters.split(centre + scale * params)
-        return params, Memory(params, model.sensors.raw(theta, scalars, data["sensors"], model.native))
+        return params, Memory(params, model.streams(centre + scale * params, data))
 
     def learn(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> tuple[Array, Memory]:
         """The anchored marginal density, linearised around the last solution, and the new solution."""

@@ -47,11 +47,12 @@ def standardised(model: Model, data: Any, z: Array, predicted: Sequence[Array]) 
     scalars = model.parameters.split(z)[1]
     slopes = jax.grad(lambda p: model.log_likelihood_of(p, scalars, data))(list(predicted))
     roots, scores = [], []
-    for group, mean, slope, fixed in zip(model.groups, predicted, slopes, data["noise"], strict=True):
+    each = data.get("counted") or [True] * len(slopes)
+    for group, mean, slope, fixed, counted in zip(model.groups, predicted, slopes, data["noise"], each, strict=True):
         information = group.likelihood.information(
             mean, fixed if group.noise_name is None else scalars[group.noise_name]
         )
-        usable = jnp.isfinite(information) & (information > 0) & jnp.isfinite(slope)
+        usable = jnp.isfinite(information) & (information > 0) & jnp.isfinite(slope) & counted
         root = jnp.sqrt(jnp.where(usable, information, 1.0))
         roots.append(jnp.where(usable, root, 0.0))
         scores.append(jnp.where(usable, slope / root, 0.0))

@@ -50,14 +50,28 @@ class Network(Trained):
 
     def misfit(self, model: Model, data: Any, z: Array) -> Array:
         if self.loss == "mse":
-            groups = zip(model.groups, model.predicted(z, data), data["values"], strict=True)
-            residuals = [group.likelihood.residual(values, mean) for group, mean, values in groups]
-            return sum((jnp.mean(residual**2) for residual in residuals), start=jnp.zeros((), z.dtype))
+            return sum((jnp.mean(squares) for squares in _squares(model, data, z)), start=jnp.zeros((), z.dtype))
         count = sum(len(values) for values in data["values"])
         # An inferred noise would shrink to zero around a network that fits exactly; the prior prevents this.
         inferred = any(group.noise_name for group in model.groups)
         whole = model.log_likelihood if self.loss == "likelihood" and not inferred else model.log_density
         return -whole(z, data) / count
+
+    def estimated(self, model: Model, data: Any, z: Array, key: Array) -> Array:
+        """The misfit from a batch chosen at random; its mean is that of all readings."""
+        batch = model.random_batch(data, key)
+        if self.loss == "mse":
+            groups = zip(_squares(model.batch, batch, z), batch["counted"], model.counts, strict=True)
+            sums = [jnp.sum(jnp.where(counted, squares, 0.0)) / count for squares, counted, count in groups]
+            return model.batches * sum(sums, start=jnp.zeros((), z.dtype))
+        total = model.batches * model.batch.log_likelihood(z, batch)
+        return -(total + model.log_prior(z) if self.loss == "posterior" else total) / sum(model.counts)
+
+
+def _squares(model: Model, data: Any, z: Array) -> list[Array]:
+    """Squared residuals of each group."""
+    groups = zip(model.groups, model.predicted(z, data), data["values"], strict=True)
+    return [group.likelihood.residual(values, mean) ** 2 for group, mean, values in groups]
 
 
 def mask(model: Model, key: Array, rate: float) -> Array:

@@ -45,7 +45,7 @@ class Polish(Stage):
         optimiser = optax.lbfgs()
 
         def loss(params: Array) -> Array:
-            return self.settings.cost(model, data, params, (), key)
+            return self.settings.misfit(model, data, self.settings.masked(model, params, key))
 
         value, gradient = optax.value_and_grad_from_state(loss)(state.params, state=state.optimiser)
         move, moved = optimiser.update(
@@ -80,6 +80,7 @@ class PINN(Network):
             "likelihood" weights each residual by its noise; "posterior" includes the prior and so gives the mode.
         patience: window, in steps; stop when the mean loss over a window is no better than over the previous one. By
             default there is no early stopping.
+        batch: number of readings in each step of Adam, a random sample; by default all of them. L-BFGS takes all.
         chains: number of fits from different starts.
 
     Example:
@@ -93,10 +94,22 @@ class PINN(Network):
     fewer: ClassVar[str] = "fewer chains="
     has_spread: ClassVar[bool] = False
     polish: int = 0
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         self._check()
         check_count("PINN", "polish", self.polish, 0)
+        if self.batch is not None:
+            check_count("PINN", "batch", self.batch)
+
+    @property
+    def readings_at_once(self) -> int | None:
+        return self.batch
+
+    def cost(self, model: Model, data: Any, params: Array, memory: Any, key: Array) -> Array:
+        if self.batch is None:
+            return super().cost(model, data, params, memory, key)
+        return self.estimated(model, data, self.masked(model, params, key), key)
 
     @classmethod
     def paper(cls, **changes: Any) -> "PINN":
@@ -125,6 +138,6 @@ class PINN(Network):
         return self.masked(model, params, key), {}
 
 
-def first_fit(num_steps: int, loss: str) -> First:
+def first_fit(num_steps: int, loss: str, batch: int | None = None) -> First:
     """A stage that finds a starting point: a network that fits, or with ``loss="posterior"`` the posterior mode."""
-    return First.of(PINN(num_steps=num_steps, learning_rate=FIRST_RATE, loss=loss))
+    return First.of(PINN(num_steps=num_steps, learning_rate=FIRST_RATE, loss=loss, batch=batch))

@@ -45,6 +45,12 @@ class Space(ABC):
     def log_density(self, v: Array) -> tuple[Array, Array]:
         """The log density of the plain vector, and the log determinant; their sum is the log density of ``v``."""
 
+    def estimated(self, v: Array, batch: Any) -> tuple[Array, Array]:
+        """`log_density` from a batch of the readings: its mean over batches is that of all of them."""
+        z, log_determinant = self.to_plain(v)
+        likelihood = self.model.batches * self.model.batch.log_likelihood(z, batch)
+        return self.model.log_prior(z) + likelihood, log_determinant
+
     def smooth(self) -> Self:
         """The same without the native kernel, which has no second derivatives."""
         return type(self)(self.model.compiled(native=False), self.data, self.anchor)
@@ -111,6 +117,17 @@ class Whitened(Space):
         coordinates, w, growth = self._white(v)
         solved = coordinates.solve(w)
         return coordinates.log_density_of(solved), solved.log_determinant + growth
+
+
+class Frozen(Whitened):
+    """Whitened with one map, that at the start: it follows neither hidden weights nor scalars, but costs nothing."""
+
+    @classmethod
+    def around(cls, model: Model, data: Any, start: Array) -> Self:
+        reference, w = super().around(model, data, start).anchor
+        centre, scale = prior_units(model)
+        frozen = Coordinates(model, data, reference).frozen(centre + scale * start)
+        return cls(model, data, Anchor(reference._replace(frozen=frozen), w))
 
 
 SPACES: dict[str, type[Space]] = {"whitened": Whitened, "plain": PriorUnits}

@@ -46,6 +46,8 @@ class VI(Approximation):
         init_steps: Adam steps of the fit that finds the starting point.
         patience: window, in steps; stop when the mean evidence lower bound over a window is no better than over the
             previous one. By default there is no early stopping.
+        batch: number of readings in each step of Adam, a random sample; by default all of them. Whitened coordinates
+            then are those of the starting point, and do not follow the hidden weights.
         num_draws: independent draws from the fitted Gaussian.
         chains: number of fits from different starts.
 
@@ -60,9 +62,12 @@ class VI(Approximation):
     family: str = "mean-field"
     rank: int = 10
     gradient: str = "path"
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         self._check()
+        if self.batch is not None:
+            check_count("VI", "batch", self.batch)
         check_choice("VI", "family", self.family, FAMILIES)
         check_choice("VI", "gradient", self.gradient, GRADIENTS)
         check_count("VI", "rank", self.rank)
@@ -75,6 +80,10 @@ class VI(Approximation):
             num_draws=10_000, coordinates="plain",
         )  # fmt: skip
         return replace(settings, **changes)
+
+    @property
+    def readings_at_once(self) -> int | None:
+        return self.batch
 
     @property
     def _start(self) -> str:

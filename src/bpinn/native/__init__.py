@@ -30,6 +30,7 @@ HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "plan.h
 TARGETS = (
     *(f"bpinn_{what}_{way}" for what in ("streams", "features") for way in ("forward", "backward")),
     *(f"bpinn_conditional_{name}" for name in ("forward", "backward", "residual", "factor")),
+    *(f"bpinn_conditional_{name}" for name in ("add", "solve", "matrices", "chunk_backward")),
 )
 MACHINE = f"-march={portable.LEVEL}" if portable.is_on() else "-march=native"
 FLAGS = ("-O3", MACHINE, "-ffast-math", "-fno-finite-math-only", "-fPIC", "-std=gnu11")
@@ -59,7 +60,8 @@ def library() -> ctypes.CDLL | None:
     for name in TARGETS:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(loaded, name)), platform="cpu")
     loaded.bpinn_tape_size.restype = ctypes.c_int64
-    loaded.bpinn_conditional_tape_size.restype = ctypes.c_int64
+    for size in ("tape", "sums", "chunk_tape"):
+        getattr(loaded, f"bpinn_conditional_{size}_size").restype = ctypes.c_int64
     return loaded
 
 

@@ -208,23 +208,34 @@ static void transpose_rows(const Plan *p, const double *s, double *strips) {
         }
 }
 
-/* Rows of strip `v` and the columns of N strips from `w` on: S S' - U' U of the rows that are known. */
-INLINE void gram_tile(const int N, const Plan *p, const double *strips, double *factor, int v, int w) {
+/* Rows of strip `v` and the columns of N strips from `w` on: S S' - U' U of the first `known` rows, added to what is
+   in `before`, if anything is. */
+INLINE void gram_tile(const int N, const Plan *p, const double *strips, const double *before, double *factor, int known,
+                      int v, int w) {
     vec sum[LANES][COLS], x[COLS];
-    size_t across = (size_t)p->stride * LANES, down = (size_t)p->padded * LANES;
-    EACH(int i = 0; i < LANES; i++) EACH(int c = 0; c < N; c++) sum[i][c] = (vec){0};
+    size_t across = (size_t)p->stride * LANES, down = (size_t)p->padded * LANES, at = w * down + v * LANES * LANES;
+    EACH(int i = 0; i < LANES; i++)
+        EACH(int c = 0; c < N; c++) sum[i][c] = before ? load(before + at + c * down + i * LANES) : (vec){0};
     const double *a = strips + v * across, *b = strips + w * across;
     for (int r = 0; r < p->rows; r++, a += LANES, b += LANES) {
         EACH(int c = 0; c < N; c++) x[c] = load(b + c * across);
         EACH(int i = 0; i < LANES; i++) EACH(int c = 0; c < N; c++) sum[i][c] += a[i] * x[c];
     }
     a = factor + v * down, b = factor + w * down;
-    for (int k = 0; k < v * LANES; k++, a += LANES, b += LANES) {
+    for (int k = 0; k < known; k++, a += LANES, b += LANES) {
         EACH(int c = 0; c < N; c++) x[c] = load(b + c * down);
         EACH(int i = 0; i < LANES; i++) EACH(int c = 0; c < N; c++) sum[i][c] -= a[i] * x[c];
     }
-    double *out = factor + w * down + v * LANES * LANES;
+    double *out = factor + at;
     EACH(int i = 0; i < LANES; i++) EACH(int c = 0; c < N; c++) store(out + c * down + i * LANES, sum[i][c]);
+}
+
+/* The same for all columns from `v` on. */
+INLINE void gram_row(const Plan *p, const double *strips, const double *before, double *factor, int known, int v) {
+    int w = v;
+    for (; w + COLS <= p->vectors; w += COLS) gram_tile(COLS, p, strips, before, factor, known, v, w);
+    if (p->vectors - w == 2) gram_tile(2, p, strips, before, factor, known, v, w);
+    if (p->vectors - w == 1) gram_tile(1, p, strips, before, factor, known, v, w);
 }
 
 /* The factor of a block on the diagonal, in place; false if there is none. */
@@ -254,22 +265,20 @@ INLINE void solve_block(const double *block, const double *inverse, vec *x) {
     }
 }
 
-/* U of diag(d) + S S'; false if it is not positive definite or not finite */
-static int factorise(const Plan *p, const double *strips, const float *precision, double *factor, double *inverse) {
+/* U of diag(d) + S S' + `before`; false if it is not positive definite or not finite */
+static int factorise(const Plan *p, const double *strips, const double *before, const float *precision, double *factor,
+                     double *inverse) {
     size_t down = (size_t)p->padded * LANES;
     int fine = 1;
     for (int v = 0; v < p->vectors; v++) {
         double *block = factor + v * down + v * LANES * LANES;
-        int w = v;
-        for (; w + COLS <= p->vectors; w += COLS) gram_tile(COLS, p, strips, factor, v, w);
-        if (p->vectors - w == 2) gram_tile(2, p, strips, factor, v, w);
-        if (p->vectors - w == 1) gram_tile(1, p, strips, factor, v, w);
+        gram_row(p, strips, before, factor, v * LANES, v);
         for (int i = 0; i < LANES; i++) {
             int j = v * LANES + i;
             block[i * LANES + i] += j < p->size ? precision[j] : 1.0;
         }
         fine &= factor_block(block, inverse + v * LANES);
-        for (w = v + 1; w < p->vectors; w++) {
+        for (int w = v + 1; w < p->vectors; w++) {
             double *at = factor + w * down + v * LANES * LANES;
             vec x[LANES];
             EACH(int i = 0; i < LANES; i++) x[i] = load(at + i * LANES);
@@ -442,13 +451,19 @@ static void gather(XLA_FFI_CallFrame *frame, const Plan *p, float **features, in
     for (int i = 0; i < p->fields; i++) features[i] = results ? result(frame, i) : argument(frame, 1 + i);
 }
 
+/* to += S t */
+static void add_products(const Plan *p, const double *strips, const double *targets, double *to) {
+    for (int v = 0; v < p->vectors; v++) {
+        vec sum = load(to + v * LANES);
+        for (int r = 0; r < p->rows; r++) sum += targets[r] * load(strips + ((size_t)v * p->stride + r) * LANES);
+        store(to + v * LANES, sum);
+    }
+}
+
 /* y = U^-T S t */
 static void project(const Plan *p, const double *strips, const double *targets, const Tape *tape) {
-    for (int v = 0; v < p->vectors; v++) {
-        vec sum = {0};
-        for (int r = 0; r < p->rows; r++) sum += targets[r] * load(strips + ((size_t)v * p->stride + r) * LANES);
-        store(tape->y + v * LANES, sum);
-    }
+    memset(tape->y, 0, p->padded * sizeof(double));
+    add_products(p, strips, targets, tape->y);
     solve_down(p, tape->factor, tape->inverse, tape->y);
 }
 
@@ -461,12 +476,27 @@ static int find_factor(XLA_FFI_CallFrame *frame, const Plan *p, float *const *fe
     double *strips = widen(targets, argument(frame, at + 1), p->rows, p->stride);
     fill(p, features, slopes, tape->s);
     transpose_rows(p, tape->s, strips);
-    int fine = factorise(p, strips, argument(frame, precision_at), tape->factor, tape->inverse);
+    int fine = factorise(p, strips, 0, argument(frame, precision_at), tape->factor, tape->inverse);
     project(p, strips, targets, tape);
     return fine;
 }
 
 static size_t work_size(const Plan *p) { return p->wide + p->stride + (size_t)p->padded * p->stride; }
+
+/* a = U^-1 (y + v) on the tape; the log determinant of its derivative by v */
+static float find_parameters(const Plan *p, const Tape *tape, const float *v, int fine) {
+    widen(tape->a, v, p->size, p->padded);
+    for (int j = 0; j < p->padded; j++) tape->a[j] += tape->y[j];
+    solve_up(p, tape->factor, tape->inverse, tape->a);
+    double log_determinant = 0.0;
+    for (int j = 0; j < p->padded; j += 4) { /* four float32 roots at a time neither overflow nor vanish */
+        const double *i = tape->inverse + j;
+        log_determinant += log((i[0] * i[1]) * (i[2] * i[3]));
+    }
+    if (fine) return (float)log_determinant;
+    for (int j = 0; j < p->padded; j++) tape->a[j] = tape->inverse[j] = NAN;
+    return NAN;
+}
 
 /* (plan, features of each field, slopes, targets, v, precision) -> (a, streams, log determinant, tape) */
 XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
@@ -479,22 +509,32 @@ XLA_FFI_Error *bpinn_conditional_forward(XLA_FFI_CallFrame *frame) {
     double *work = reserve(work_size(&p) + p.wide);
     if (!work) return fail(frame, no_memory);
     int fine = find_factor(frame, &p, features, &tape, work, 4 + p.fields);
-    widen(tape.a, argument(frame, 3 + p.fields), p.size, p.padded);
-    for (int j = 0; j < p.padded; j++) tape.a[j] += tape.y[j];
-    solve_up(&p, tape.factor, tape.inverse, tape.a);
-    double log_determinant = 0.0;
-    for (int j = 0; j < p.padded; j += 4) { /* four float32 roots at a time neither overflow nor vanish */
-        const double *i = tape.inverse + j;
-        log_determinant += log((i[0] * i[1]) * (i[2] * i[3]));
-    }
-    if (!fine) {
-        log_determinant = NAN;
-        for (int j = 0; j < p.padded; j++) tape.a[j] = tape.inverse[j] = NAN;
-    }
+    *(float *)result(frame, 2) = find_parameters(&p, &tape, argument(frame, 3 + p.fields), fine);
     narrow(result(frame, 0), tape.a, p.size);
     values(&p, features, tape.a, work + work_size(&p), result(frame, 1));
-    *(float *)result(frame, 2) = (float)log_determinant;
     return 0;
+}
+
+/* U^-1 y as a result, which overwrites y */
+static void hand_out_mean(const Plan *p, const Tape *tape, int fine, float *mean) {
+    solve_up(p, tape->factor, tape->inverse, tape->y);
+    for (int i = 0; i < p->size; i++) mean[i] = fine ? (float)tape->y[i] : NAN;
+}
+
+/* U^-1 and U as results, row after row. `x`: of parameters. */
+static void hand_out(XLA_FFI_CallFrame *frame, const Plan *p, const Tape *tape, int fine, double *x) {
+    float *root = result(frame, 1), *inverse = result(frame, 2);
+    for (int j = 0; j < p->size; j++) {
+        memset(x, 0, p->padded * sizeof(double));
+        x[j] = 1.0;
+        for (int v = 0; v < p->vectors; v++) {
+            vec sum = times(p, tape->factor, x, v, v);
+            for (int i = 0; i < LANES && v * LANES + i < p->size; i++)
+                inverse[(size_t)(v * LANES + i) * p->size + j] = fine ? (float)sum[i] : NAN;
+        }
+        solve_up(p, tape->factor, tape->inverse, x);
+        for (int i = 0; i < p->size; i++) root[(size_t)i * p->size + j] = fine ? (float)x[i] : NAN;
+    }
 }
 
 /* (plan, features of each field, slopes, targets, precision) -> (mean U^-1 y, U^-1, U), matrices row after row; there
@@ -503,7 +543,7 @@ XLA_FFI_Error *bpinn_conditional_factor(XLA_FFI_CallFrame *frame) {
     if (asked_for_version(frame)) return 0;
     Plan p;
     read_plan(argument(frame, 0), &p);
-    float *features[p.fields], *mean = result(frame, 0), *root = result(frame, 1), *inverse = result(frame, 2);
+    float *features[p.fields];
     gather(frame, &p, features, 0);
     double *work = reserve(work_size(&p) + p.padded + tape_size(&p));
     if (!work) return fail(frame, no_memory);
@@ -512,31 +552,20 @@ XLA_FFI_Error *bpinn_conditional_factor(XLA_FFI_CallFrame *frame) {
     int fine = find_factor(frame, &p, features, &tape, work, 3 + p.fields);
     const float *more = argument(frame, 2 + p.fields);
     double *targets = work + p.wide, *strips = targets + p.stride;
-    for (int t = 0, count = ((XLA_FFI_Buffer *)frame->rets.rets[0])->dims[0]; t < count; t++, mean += p.size) {
+    for (int t = 0, count = ((XLA_FFI_Buffer *)frame->rets.rets[0])->dims[0]; t < count; t++) {
         if (t) {
             widen(targets, more += p.rows, p.rows, p.stride);
             project(&p, strips, targets, &tape);
         }
-        solve_up(&p, tape.factor, tape.inverse, tape.y);
-        for (int i = 0; i < p.size; i++) mean[i] = fine ? (float)tape.y[i] : NAN;
+        hand_out_mean(&p, &tape, fine, (float *)result(frame, 0) + (size_t)t * p.size);
     }
-    for (int j = 0; j < p.size; j++) {
-        memset(x, 0, p.padded * sizeof(double));
-        x[j] = 1.0;
-        for (int v = 0; v < p.vectors; v++) {
-            vec sum = times(&p, tape.factor, x, v, v);
-            for (int i = 0; i < LANES && v * LANES + i < p.size; i++)
-                inverse[(size_t)(v * LANES + i) * p.size + j] = fine ? (float)sum[i] : NAN;
-        }
-        solve_up(&p, tape.factor, tape.inverse, x);
-        for (int i = 0; i < p.size; i++) root[(size_t)i * p.size + j] = fine ? (float)x[i] : NAN;
-    }
+    hand_out(frame, &p, &tape, fine, x);
     return 0;
 }
 
 /* (plan, features, slopes, targets, v, tape, adjoints of a, streams and log determinant)
-   -> (adjoints of features, slopes, targets and v) */
-XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) {
+   -> (adjoints of features, slopes, targets and v). The tape of a chunk does not have its S. */
+static XLA_FFI_Error *backward(XLA_FFI_CallFrame *frame, int of_chunk) {
     if (asked_for_version(frame)) return 0;
     Plan p;
     read_plan(argument(frame, 0), &p);
@@ -546,7 +575,8 @@ XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) {
     gather(frame, &p, features, 0);
     gather(frame, &p, adjoints, 1);
     size_t tile = (size_t)p.padded * COLS * LANES, matrix = (size_t)p.padded * p.stride;
-    double *slopes = reserve(4 * (size_t)p.wide + 2 * p.padded + 2 * p.stride + tile + matrix);
+    size_t own = of_chunk ? matrix : 0;
+    double *slopes = reserve(4 * (size_t)p.wide + 2 * p.padded + 2 * p.stride + tile + matrix + own);
     if (!slopes) return fail(frame, no_memory);
     double *of_streams = widen(slopes, argument(frame, in), p.columns, p.wide);
     double *targets = widen(of_streams, argument(frame, in + 5), p.columns, p.wide);
@@ -555,6 +585,10 @@ XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) {
     double *of_targets = widen(q, argument(frame, in + 4), p.size, p.padded);
     double *z = of_targets + p.stride, *of_s = z + tile, *of_slopes = of_s + matrix;
     double *spread = of_slopes + p.wide, of_logdet = *(const float *)argument(frame, in + 6);
+    if (of_chunk) {
+        tape.s = spread + p.wide;
+        fill(&p, features, slopes, tape.s);
+    }
 
     const int32_t *at = p.field;
     for (int i = 0, column = 0, row = 0; i < p.fields; i++) {
@@ -601,6 +635,84 @@ XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) {
     narrow(result(frame, out + 2), q, p.size);
     return 0;
 }
+
+XLA_FFI_Error *bpinn_conditional_backward(XLA_FFI_CallFrame *frame) { return backward(frame, 0); }
+
+/* --- in chunks of readings --- */
+
+/* Doubles of the sums S S' and S t, and of the tape without S. */
+int64_t bpinn_conditional_sums_size(const int32_t *numbers) {
+    Plan p;
+    read_plan(numbers, &p);
+    return (int64_t)p.padded * (p.padded + 1);
+}
+
+int64_t bpinn_conditional_chunk_tape_size(const int32_t *numbers) {
+    Plan p;
+    read_plan(numbers, &p);
+    return (int64_t)p.padded * (p.padded + 3);
+}
+
+/* (plan, features of each field, slopes, targets, sums) -> sums with those of this chunk added */
+XLA_FFI_Error *bpinn_conditional_add(XLA_FFI_CallFrame *frame) {
+    if (asked_for_version(frame)) return 0;
+    Plan p;
+    read_plan(argument(frame, 0), &p);
+    float *features[p.fields];
+    gather(frame, &p, features, 0);
+    size_t matrix = (size_t)p.padded * p.stride, square = (size_t)p.padded * p.padded;
+    double *slopes = reserve(p.wide + p.stride + 2 * matrix);
+    if (!slopes) return fail(frame, no_memory);
+    double *targets = widen(slopes, argument(frame, 1 + p.fields), p.columns, p.wide);
+    double *s = widen(targets, argument(frame, 2 + p.fields), p.rows, p.stride), *strips = s + matrix;
+    const double *before = argument(frame, 3 + p.fields);
+    double *after = result(frame, 0);
+    fill(&p, features, slopes, s);
+    transpose_rows(&p, s, strips);
+    for (int v = 0; v < p.vectors; v++) gram_row(&p, strips, before, after, 0, v);
+    memcpy(after + square, before + square, p.padded * sizeof(double));
+    add_products(&p, strips, targets, after + square);
+    return 0;
+}
+
+/* U and y on the tape, from sums and the precision */
+static int factor_sums(const Plan *p, const double *sums, const float *precision, const Tape *tape) {
+    Plan none = *p;
+    none.rows = none.stride = none.row_vectors = 0;
+    int fine = factorise(&none, sums, sums, precision, tape->factor, tape->inverse);
+    memcpy(tape->y, sums + (size_t)p->padded * p->padded, p->padded * sizeof(double));
+    solve_down(p, tape->factor, tape->inverse, tape->y);
+    return fine;
+}
+
+/* (plan, sums, v, precision) -> (a, log determinant, tape) */
+XLA_FFI_Error *bpinn_conditional_solve(XLA_FFI_CallFrame *frame) {
+    if (asked_for_version(frame)) return 0;
+    Plan p;
+    read_plan(argument(frame, 0), &p);
+    Tape tape = read_tape(&p, result(frame, 2));
+    int fine = factor_sums(&p, argument(frame, 1), argument(frame, 3), &tape);
+    *(float *)result(frame, 1) = find_parameters(&p, &tape, argument(frame, 2), fine);
+    narrow(result(frame, 0), tape.a, p.size);
+    return 0;
+}
+
+/* (plan, sums, precision) -> (mean U^-1 y, U^-1, U), matrices row after row */
+XLA_FFI_Error *bpinn_conditional_matrices(XLA_FFI_CallFrame *frame) {
+    if (asked_for_version(frame)) return 0;
+    Plan p;
+    read_plan(argument(frame, 0), &p);
+    double *x = reserve((size_t)p.padded * (p.padded + 4));
+    if (!x) return fail(frame, no_memory);
+    Tape tape = read_tape(&p, x + p.padded);
+    int fine = factor_sums(&p, argument(frame, 1), argument(frame, 2), &tape);
+    hand_out_mean(&p, &tape, fine, result(frame, 0));
+    hand_out(frame, &p, &tape, fine, x);
+    return 0;
+}
+
+/* As `bpinn_conditional_backward`, for the readings of one chunk, with the tape of `bpinn_conditional_solve` */
+XLA_FFI_Error *bpinn_conditional_chunk_backward(XLA_FFI_CallFrame *frame) { return backward(frame, 1); }
 
 /* (plan, features, slopes, targets, a, precision) -> v = U a - y */
 XLA_FFI_Error *bpinn_conditional_residual(XLA_FFI_CallFrame *frame) {

@@ -170,7 +170,11 @@ def _draw_points(
 def _taken(kind: Kind) -> dict[str, np.ndarray]:
     """Where this quantity is read already."""
     problem = kind.quantity.problem
-    groups = [r for r in problem.readings if r.equation == kind.quantity.quantity.terms[0].equation]
+    groups = [
+        r
+        for r in problem.sampled(views.MOST_READINGS).readings
+        if r.equation == kind.quantity.quantity.terms[0].equation
+    ]
     if not groups:
         return {}
     return {c: np.concatenate([r.at[c] for r in groups]) for c in groups[0].at if all(c in r.at for r in groups)}

@@ -21,6 +21,7 @@ from bpinn.result import Result
 
 GREEK = "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|mu|nu|xi|rho|sigma|tau|phi|chi|psi|omega"
 
+MOST_READINGS = 2000  # of a group, that a figure draws; of more, as many are chosen at random
 PRIOR_DRAWS, SAME_DRAWS = 300, 1000  # the latter as in `prior.check`, so that both share one compilation
 
 At = Mapping[str, Any] | None
@@ -89,7 +90,8 @@ def view(
     itself = measured(problem, quantity, where)
     needed = coordinates_of(problem, itself, where)
     prediction = result.predict(quantity, mesh(problem, needed) if at is None else at, noise=noise)
-    groups = [r for r in problem.readings if problem.names.same(problem.sensors[r.name].quantity, itself)]
+    drawn = problem.sampled(MOST_READINGS).readings
+    groups = [r for r in drawn if problem.names.same(problem.sensors[r.name].quantity, itself)]
     if isinstance(truth, Mapping | Truth):
         known = by_name(problem, truth, where)
         truth = next((known[name] for name in (called, *(r.name for r in groups)) if name in known), None)
