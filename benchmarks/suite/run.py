@@ -84,7 +84,7 @@ def process(problem: bp.Problem, field: str) -> bp.Field:
 def expansion(problem: bp.Problem, field: str) -> bp.Field:
     stated, inputs = problem.fields[field], problem.inputs(field)
     domain = {coordinate: problem.domain[coordinate] for coordinate in inputs}
-    return smooth(domain, terms=12 if len(inputs) == 1 else 80, positive=stated.positive)
+    return smooth(domain, terms=12 if len(inputs) == 1 else 120, positive=stated.positive)
 
 
 def network(problem: bp.Problem, field: str) -> bp.Field:

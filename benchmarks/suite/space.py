@@ -145,7 +145,7 @@ def kovasznay(seed: int = 0) -> Case:
     inside, probes = filled(SQUARE, 150), filled(SQUARE, 40)
     problem = bp.Problem(
         domain=SQUARE,
-        fields={name: smooth(SQUARE, terms=50, amplitude=2.0) for name in "uvp"},
+        fields={name: smooth(SQUARE, amplitude=size) for name, size in {"u": 2.0, "v": 0.5, "p": 1.0}.items()},
         unknowns={"viscosity": dist.LogNormal(-1.5, 1.0)},
         sensors={
             "along_x": exactly(along_x, inside, 0.04),
@@ -180,7 +180,7 @@ def poisson_4d(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain=domain,
-        fields={"u": smooth(domain, terms=250, share=0.5)},
+        fields={"u": smooth(domain, terms=400, share=0.75)},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
             "poisson": exactly(poisson, filled(domain, 300), 0.01),

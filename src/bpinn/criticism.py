@@ -47,7 +47,7 @@ NOISE_TAIL = 1e-3
 BETWEEN, TOLERATED = 3.0, 3.0  # residual between points, over that at points, and in tolerances
 
 EXPANSION = (
-    "a Karhunen-Loève expansion, bp.KarhunenLoeve(bp.SquaredExponential(length=...), terms=80) with a length of about "
+    "a Karhunen-Loève expansion, bp.KarhunenLoeve(bp.SquaredExponential(length=...), terms=120) with a length of about "
     "a quarter of the domain"
 )
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
