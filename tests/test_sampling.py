@@ -10,7 +10,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -26,6 +25,7 @@ from bpinn.run_folder import files
 OPTIMIZED = True
 
 QUICK = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=8)
+THINNED = bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, jitter=0.0, thin=5)
 
 
 def law(u, u_xx, k):
@@ -102,7 +102,7 @@ def test_seeds_give_other_draws(problem):
         pytest.param(bp.HMC(num_warmup=40, num_draws=30, init="map", init_steps=50), marks=pytest.mark.slow, id="map"),
     ],
 )
-def test_nothing_is_traced_again_for_new_data_or_seeds(method):
+def test_nothing_is_traced_again_for_new_data_or_seeds(method, programs_stay):
     draw(make_problem(seed=0), method, chains=2)
     before = advance.traces
     other = draw(make_problem(seed=1), method, seed=7, chains=3)
@@ -112,7 +112,20 @@ def test_nothing_is_traced_again_for_new_data_or_seeds(method):
     assert other.z.shape[0] == 3
 
 
-def test_an_equation_defined_anew_is_not_traced_again():
+def test_another_number_of_draws_is_not_another_program(programs_stay):
+    """How many draws there are, and which are kept, is decided between blocks; what a step does is compiled."""
+    few = make_problem(hidden=(3,), readings=4)
+    settings = {"num_warmup": 40, "num_leapfrog": 3}
+    draw(few, bp.HMC(num_draws=20, **settings), chains=2)
+    before = advance.traces
+    for other in ({"num_draws": 25, "keep": 5}, {"most_draws": 220}, {"num_draws": 20, "chains": 1}):
+        draw(few, bp.HMC(**settings, **other))
+    assert advance.traces == before
+    draw(few, bp.HMC(num_draws=20, thin=2, **settings), chains=2)
+    assert advance.traces > before
+
+
+def test_an_equation_defined_anew_is_not_traced_again(programs_stay):
     def make(offset):
         def local_law(u, u_x):
             return u_x + 2.0 * u
@@ -124,15 +137,15 @@ def test_an_equation_defined_anew_is_not_traced_again():
             sensors={"f": bp.Sensors(local_law, {"x": x}, offset + x, noise=0.1)},
         )
 
-    jax.clear_caches()  # or the engine may do so between the two runs, to make room
-    draw(make(0.0), chains=1)
     before = advance.traces
-    draw(make(1.0), chains=1)
-    assert advance.traces == before
+    draw(make(0.0), QUICK, chains=1)
+    assert advance.traces == before + 1
+    draw(make(1.0), QUICK, chains=1)
+    assert advance.traces == before + 1
 
 
 def test_thinning_keeps_every_so_many_transitions(problem):
-    thinned = draw(problem, bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, thin=5), chains=2)
+    thinned = draw(problem, THINNED, chains=2)
     assert thinned.z.shape[:2] == (2, 10)
     assert np.all(np.ptp(thinned.z, axis=1) > 0)
 
@@ -204,7 +217,7 @@ def test_ctrl_c_before_the_first_draw_is_passed_on():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match="before the first draw"):
-        bp.infer(make_problem(), bp.HMC(num_warmup=5000), seed=0, chains=1, progress=interrupt, preview=False)
+        bp.infer(make_problem(), QUICK, seed=0, chains=1, progress=interrupt, preview=False)
 
 
 def test_memory_is_said_beforehand(problem, capsys, monkeypatch):
@@ -293,8 +306,7 @@ def test_ctrl_c_with_keep_holds_the_last_draws_of_each_chain(one_step_blocks, be
 
 
 def test_thinned_statistics_are_of_all_transitions(problem):
-    method = bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, jitter=0.0, thin=5)
-    result = draw(problem, method, chains=1)
+    result = draw(problem, THINNED, chains=1)
     assert np.all(result.stats["gradients"] == 40)
 
 
@@ -414,15 +426,16 @@ def test_some_chains_of_a_result(problem):
 
 
 def test_settings_may_be_numpys(problem, tmp_path):
-    counts = np.array([30, 20, 3])
-    method = bp.HMC(num_warmup=counts[0], num_draws=counts[1], num_leapfrog=counts[2], target_accept=np.float32(0.75))
-    plain = bp.HMC(num_warmup=30, num_draws=20, num_leapfrog=3, target_accept=0.75)
-    result = draw(problem, method, seed=np.int64(0), chains=counts[2], cores=counts[2])
+    counts = np.array([40, 20, 8, 3])
+    method = bp.HMC(num_warmup=counts[0], num_draws=counts[1], num_leapfrog=counts[2], jitter=np.float32(0.5))
+    plain = bp.HMC(num_warmup=40, num_draws=20, num_leapfrog=8, jitter=0.5)
+    result = draw(problem, method, seed=np.int64(0), chains=counts[3], cores=counts[3])
     np.testing.assert_array_equal(result.z, draw(problem, plain, chains=3).z)
     assert result.method == plain
+    assert type(result.method.jitter) is float
     assert bp.load(result.save(tmp_path / "result.npz")).method == plain
     assert bp.Flow(hidden=(np.int64(8),)).plain().hidden == (8,)
-    assert bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=counts[2], interval=(0, 1)).terms == 3
+    assert bp.KarhunenLoeve(bp.Matern32(length=0.2), terms=counts[3], interval=(0, 1)).terms == 3
 
 
 # --- a warm-up that ends when it has done its work ---
@@ -585,7 +598,7 @@ def test_a_lost_chain_whose_files_are_damaged_is_made_again(
 def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tmp_path, monkeypatch, blocks_of):
     """Killed after any file that is written or removed."""
     blocks_of(100)
-    method = replace(EASY, num_warmup=40, num_draws=10)
+    method = replace(EASY, num_warmup=50, num_draws=10)
     expected = draw(straight_line(), method, chains=3)
 
     class Killed(BaseException):

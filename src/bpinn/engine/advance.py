@@ -90,6 +90,7 @@ class Program:
     def __init__(self, posterior: Posterior, method: Method, number: int, seed: int):
         self.posterior, self.method, self.number, self.seed = posterior, method, number, seed
         self.stage = method.stages()[number]
+        self.compiled_stage = self.stage.compiled()
         self.model, self.data = posterior.model.compiled(), posterior.data
         # A precision set by `with jax.enable_x64(True)` is local to its thread; threads that run blocks set it again.
         self.double = bool(jnp.result_type(float) == jnp.float64)
@@ -104,11 +105,11 @@ class Program:
     def start(self, chain: int, restarts: int, position: Any) -> Any:
         """The initial state of a chain."""
         with jax.enable_x64(self.double):
-            return _init(self.stage, self.model, self.data, self.key(chain, restarts), position)
+            return _init(self.compiled_stage, self.model, self.data, self.key(chain, restarts), position)
 
     def shapes(self, position: Any) -> Any:
         """Shapes and dtypes of a state. This traces `start`, so that two threads do not trace it in succession."""
-        return _init.eval_shape(self.stage, self.model, self.data, self.key(0, 0), position)
+        return _init.eval_shape(self.compiled_stage, self.model, self.data, self.key(0, 0), position)
 
     def compile(self, state: Any) -> None:
         """Compile a block by running one with zero steps."""
@@ -131,7 +132,7 @@ class Program:
 
     def _run(self, state: Any, key: Array, first: int, count: int) -> Any:
         numbers = jnp.int32(first), jnp.int32(count)
-        return _block(self.stage, self.model, self.data, state, key, *numbers, size=BLOCK_STEPS)
+        return _block(self.compiled_stage, self.model, self.data, state, key, *numbers, size=BLOCK_STEPS)
 
 
 def _rebuilt(problem: Problem, method: Method, number: int, seed: int, double: bool) -> Program:

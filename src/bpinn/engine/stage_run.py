@@ -69,8 +69,7 @@ class StageRun:
         """Read what is on disk, and write to it from now on; draws are then not held in memory."""
         self.checkpoint = checkpoint
         program = self.program
-        init = partial(self.stage.init, program.model, program.data)
-        like = jax.eval_shape(init, program.key(0, 0), self.positions[0])
+        like = program.shapes(self.positions[0])
         for chain in self.chains:
             chain.folder = folder = checkpoint.chain(program.number, chain.number)
             try:

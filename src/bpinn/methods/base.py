@@ -112,6 +112,11 @@ class Stage(ABC):
         """How many of the method's own steps a recorded step stands for, for the display."""
         return 1
 
+    def compiled(self) -> "Stage":
+        """The stage that is compiled: settings on which neither `init` nor `step` depends may be set to their defaults,
+        so that runs that differ only in these share a program."""
+        return self
+
     @abstractmethod
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> Any:
         """Initial state of a chain; ``previous`` is the last position of the previous stage, or None."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -56,6 +56,11 @@ class Hamiltonian(Stage):
             self.adaptation, self.num_warmup, self.num_steps, anneals=s.init == "anneal", finds_length=s.finds_length,
             adapts_warmup=s.num_warmup is None, adapts_draws=s.num_draws is None,
         )  # fmt: skip
+
+    def compiled(self) -> "Hamiltonian":
+        """How many draws there are, and which of them are kept, is decided between blocks."""
+        usual = {name: getattr(Sampler, name) for name in ("num_draws", "most_draws", "keep", "chains", "init_steps")}
+        return replace(self, num_steps=self.num_warmup, settings=replace(self.settings, **usual))
 
     @property
     def moves(self) -> Moves:
