@@ -6,6 +6,7 @@ process with the same mean and covariance.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpyro.distributions as dist
 from scipy.linalg import solve_triangular
 
+from bpinn.compiling import QUICKLY
 from bpinn.errors import InputError
 from bpinn.evaluation import Task
 from bpinn.likelihoods import Normal
@@ -235,13 +237,16 @@ def _is_straight(task: Task, known: dict, count: int, shapes: Mapping = MappingP
         everything = known | dict(zip(moving, values, strict=True))
         return task([everything[r] for r in task.references])
 
+    @partial(jax.jit, compiler_options=QUICKLY)
+    def both(step: list[jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        origin, slope = jax.jvp(value, (zeros,), (step,))
+        return origin, value(step), slope
+
     rng, zeros = np.random.default_rng(0), [jnp.zeros(shapes.get(r, (count,))) for r in moving]
-    origin = value(zeros)
     for scale in (0.3, 3.0, 30.0):
-        step = [jnp.asarray(scale * rng.standard_normal(a.shape)) for a in zeros]
-        there, slope = value(step), jax.jvp(value, (zeros,), (step,))[1]
-        size = max(float(jnp.max(jnp.abs(a))) for a in (origin, there, slope))
-        if not bool(jnp.all(jnp.abs(there - origin - slope) <= AFFINE * size)):
+        origin, there, slope = map(np.asarray, both([jnp.asarray(scale * rng.standard_normal(a.shape)) for a in zeros]))
+        size = max(float(np.max(np.abs(a))) for a in (origin, there, slope))
+        if not np.all(np.abs(there - origin - slope) <= AFFINE * size):
             return False
     return True
 
@@ -264,12 +269,12 @@ def _prior(parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:
 
 def _affine(function: Any, dim: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Matrix and offset of an affine function of ``z``; affinity is checked at random points."""
-    zero = jnp.zeros(dim)
-    offset, matrix = np.asarray(function(zero)), np.asarray(jax.jacrev(function)(zero))
+    both = jax.jit(lambda z: (function(z), jax.jacrev(function)(z)), compiler_options=QUICKLY)
+    offset, matrix = map(np.asarray, both(jnp.zeros(dim)))
     rng = np.random.default_rng(0)
     for scale in (0.3, 3.0):
         z = scale * rng.standard_normal(dim)
-        value, straight = np.asarray(function(jnp.asarray(z))), matrix @ z + offset
+        value, straight = np.asarray(both(jnp.asarray(z))[0]), matrix @ z + offset
         size = np.abs(matrix) @ np.abs(z) + np.abs(offset) + 1e-300
         if not np.all(np.abs(value - straight) <= AFFINE * size):
             raise InputError(f"{where}: not linear in the parameters, so there is no closed form; use bp.infer")
