@@ -68,6 +68,11 @@ def assert_near(found, expected, tolerance):
     assert np.max(np.abs(found - expected), initial=0.0) <= tolerance * largest
 
 
+def compiled(layout, *arrays, native=False):
+    """`conditional` compiled as one: its single operations take longer to compile, one by one."""
+    return jax.jit(lambda *arrays: conditional(layout, *arrays, native=native))(*arrays)
+
+
 def adjoints(layout, arrays, dtype, native):
     """The outputs, and their adjoints for fixed random ones of the outputs."""
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
@@ -90,7 +95,7 @@ each_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_it_is_the_definition(layout):
     with jax.enable_x64(True):
         arrays = problem(layout)
-        for found, expected in zip(conditional(layout, *double(arrays)), by_definition(layout, *arrays), strict=True):
+        for found, expected in zip(compiled(layout, *double(arrays)), by_definition(layout, *arrays), strict=True):
             assert_near(found, expected, 1e-10)
 
 
@@ -126,9 +131,9 @@ def test_native_is_accurate_with_small_noise(name, scale, tolerance):
     """The precision is up to scale^2 p: with fewer readings than parameters its double precision is off by 1e-4."""
     layout = LAYOUTS[name]
     arrays = problem(layout, scale)
-    found = conditional(layout, *jax.tree.map(jnp.asarray, arrays), native=True)
+    found = compiled(layout, *jax.tree.map(jnp.asarray, arrays), native=True)
     with jax.enable_x64(True):
-        expected = conditional(layout, *double(arrays))
+        expected = compiled(layout, *double(arrays))
     for x, exact in zip(found, expected, strict=True):
         assert_near(x, exact, tolerance)
 

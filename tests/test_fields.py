@@ -42,7 +42,8 @@ def prepared_for(field, bounds, scales=None):
 
 def evaluated(field, bounds, theta, scales=None):
     prepared, wanted = prepared_for(field, bounds, scales)
-    return field.raw(theta, prepared, wanted), field.features(theta, prepared, wanted)
+    both = jax.jit(lambda theta: (field.raw(theta, prepared, wanted), field.features(theta, prepared, wanted)))
+    return both(theta)
 
 
 @pytest.mark.parametrize("name", FIELDS)
