@@ -28,7 +28,7 @@ docs: $(READY)
 
 test: $(READY) lint
 	@echo "== Running the tests (a few minutes)"
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	@echo "== Checking style and types"

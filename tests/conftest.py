@@ -1,12 +1,18 @@
 import contextlib
+import gc
 import itertools
 import os
 import signal
 import sys
+import threading
 from typing import NamedTuple
 
-# What tests themselves compile takes as long as what they test: compile it as `bpinn.compiling` does.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+# What tests themselves compile takes as long as what they test: compile it as `bpinn.compiling` does. Compiling is most
+# of their work, and as many tests as cores run at once, so a program is not cut into parts for several cores: that
+# would take a seventh more of processor time.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 
 import jax
 import numpy as np
@@ -15,6 +21,24 @@ import pytest
 import bpinn as bp
 from bpinn.cli import main
 from bpinn.engine import advance, make_room, stage_run
+
+# Tracing makes millions of small objects, few of them garbage: with Python's thresholds, looking through them takes
+# some 7% of the processor time of tests.
+gc.freeze()
+gc.set_threshold(50_000, 20, 20)
+
+
+# Files that take long, the longest first. Workers take them in this order, so that none is left with one at the end.
+LONG = (
+    "sampling", "program", "cluster", "fit_runs", "docs_code", "forward", "notebooks", "report", "doctests", "criticism",
+    "approximate", "next_sensor", "fits", "folders", "likelihoods", "native", "preview", "checkpoint", "faults", "paper",
+    "reproduce", "examples", "frames", "smc", "coordinates", "calibration", "gaussian_process", "reference", "site",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def set_block_size(steps, setattr=setattr):
@@ -32,10 +56,25 @@ def set_block_size(steps, setattr=setattr):
 
 
 @pytest.fixture(autouse=True)
-def few_mappings():
-    """Drop compiled programs once there are many, also of tests that compile without `infer`."""
+def _alone():
+    """Wait for fits that a test has cancelled: their blocks would run in the hooks and clocks of the next test."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "preview":
+            thread.join()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_mappings():
+    """Drop compiled programs once there are many, also of tests that compile without `infer`, which does so itself."""
     yield
     make_room()
+
+
+@pytest.fixture
+def programs_stay(monkeypatch):
+    """The engine drops no compiled programs between the runs of a test that counts what is compiled."""
+    monkeypatch.setattr("bpinn.engine.make_room", lambda: None)
 
 
 @pytest.fixture
@@ -133,9 +172,10 @@ def _quick_compilation(request):
 def _compile_once(tmp_path_factory):
     """Keep what is compiled for later tests, and for the processes that tests start: much of it is the same.
 
-    The folder is new for every session and every worker.
+    The folder is new for every session, and all its workers share it: its files are checked as they are read.
     """
-    folder = str(tmp_path_factory.mktemp("compiled"))
+    base = tmp_path_factory.getbasetemp()
+    folder = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled")
     settings = {"compilation_cache_dir": folder, "persistent_cache_min_compile_time_secs": 0.0}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():

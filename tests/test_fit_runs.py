@@ -131,7 +131,7 @@ def test_fits_do_not_depend_on_blocks_or_cores(method, blocks_of):
 
 
 @pytest.mark.parametrize("method", QUICK, ids=NAMES)
-def test_a_new_data_set_compiles_nothing(method):
+def test_a_new_data_set_compiles_nothing(method, programs_stay):
     fit(small(seed=0), method)
     before = advance.traces
     fit(small(seed=1), method)
