@@ -146,6 +146,9 @@ def x64():
         yield
 
 
+functionals_of = jax.jit(lambda model, z, data: model.functionals(z, data), static_argnames="model")
+
+
 @pytest.fixture
 def prior_result():
     """A result whose draws are the prior's: quick to make, for tests of what is done with a result."""
@@ -153,7 +156,7 @@ def prior_result():
     def make(problem, draws=4):
         posterior = bp.Posterior(problem)
         z = np.asarray(posterior.sample_prior(jax.random.key(0), draws))[None]
-        functionals = np.stack([posterior.model.functionals(row, posterior.data) for row in z[0]])[None]
+        functionals = np.stack([functionals_of(posterior.model, row, posterior.data) for row in z[0]])[None]
         return bp.Result(problem, bp.HMC(), 0, z, functionals, {"log_density": np.zeros((1, draws))})
 
     return make

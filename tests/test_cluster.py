@@ -80,7 +80,7 @@ def kill_one(cluster, number=0):
 
 
 def until_two(cluster):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(cluster.workers) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -202,7 +202,7 @@ def test_what_says_nothing_of_a_file_does_not_cost_its_chain(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "method", [bp.VI(init="small", num_steps=10_000, num_draws=20), bp.PINN(num_steps=600, polish=10)]
+    "method", [bp.VI(init="small", num_steps=1000, num_draws=20), bp.PINN(num_steps=600, polish=10)]
 )
 def test_a_fit_that_was_stopped_is_finished_when_it_goes_on(method, tmp_path, one_step_blocks):
     """What was drawn of it when it was stopped is not what the run has in the end."""

@@ -1,6 +1,7 @@
 """Advice on measurements, against closed forms of linear problems and of separated groups of draws."""
 
 import json
+from functools import cache
 
 import jax
 import matplotlib as mpl
@@ -39,22 +40,27 @@ def rows_of(problem, quantity, at):
     return posterior.evaluate(np.eye(posterior.dim), quantity, at).astype(float).T
 
 
+@cache
+def precision(problem):
+    posterior = bp.Posterior(problem)
+    total = np.diag(1.0 / np.asarray(posterior.model.parameters.prior_location_scale[1], float) ** 2)
+    for r in problem.readings:
+        rows = rows_of(problem, problem.sensors[r.name].quantity, r.at)
+        total += rows.T @ rows / r.noise[0] ** 2
+    return total
+
+
 def covariance(problem, more=()):
     """That of the posterior in closed form, with more rows of readings, each with its noise."""
-    posterior = bp.Posterior(problem)
-    precision = np.diag(1.0 / np.asarray(posterior.model.parameters.prior_location_scale[1], float) ** 2)
-    readings = [(rows_of(problem, problem.sensors[r.name].quantity, r.at), r.noise[0]) for r in problem.readings]
-    for rows, noise in [*readings, *more]:
-        precision += rows.T @ rows / noise**2
-    return np.linalg.inv(precision)
+    return np.linalg.inv(precision(problem) + sum(rows.T @ rows / noise**2 for rows, noise in more))
 
 
 def result_of(problem, z, method=None):
     """A result with these draws, (chains, draws, dim)."""
     posterior = bp.Posterior(problem)
     flat = z.reshape(-1, z.shape[-1]).astype(np.float32)
-    functionals = np.asarray(jax.vmap(lambda one: posterior.model.functionals(one, posterior.data))(flat))
-    log_density = np.asarray(jax.vmap(posterior.log_density)(flat)).reshape(z.shape[:2])
+    functionals = np.asarray(jax.jit(jax.vmap(lambda one: posterior.model.functionals(one, posterior.data)))(flat))
+    log_density = np.asarray(jax.jit(jax.vmap(posterior.log_density))(flat)).reshape(z.shape[:2])
     shaped = functionals.reshape(*z.shape[:2], -1)
     return bp.Result(
         problem, method or bp.HMC(), 0, flat.reshape(z.shape), shaped, SamplerStats(log_density=log_density)
@@ -117,16 +123,21 @@ def test_several_readings_account_for_each_other(problem, result):
     rows = np.concatenate([of_unknown(problem, n) for n in ("a", "b")])
     cov = covariance(problem)
     units = 1 / np.sqrt(np.diag(rows @ cov @ rows.T))
-    kinds = {"u": ("u", NOISE), "law": (law, 0.1)}
+    noises = {"u": NOISE, "law": 0.1}
+    possible = {
+        (kind, x): row[None]
+        for kind, quantity in (("u", "u"), ("law", law))
+        for x, row in zip(PLACES, rows_of(problem, quantity, {"x": PLACES}), strict=True)
+    }
 
     def left(readings):
-        more = [(rows_of(problem, kinds[k][0], {"x": [x]}), kinds[k][1]) for k, x in readings]
+        more = [(possible[reading], noises[reading[0]]) for reading in readings]
         return np.trace(rows @ covariance(problem, more) @ rows.T * np.outer(units, units)) / 2
 
     chosen = []
     for reading in advice.readings:
-        options = {(k, x): left([*chosen, (k, x)]) for k in kinds for x in PLACES}
-        assert left([*chosen, (reading.kind, reading.at["x"])]) == pytest.approx(min(options.values()), abs=1e-4)
+        least = min(left([*chosen, option]) for option in possible)
+        assert left([*chosen, (reading.kind, reading.at["x"])]) == pytest.approx(least, abs=1e-4)
         chosen.append((reading.kind, reading.at["x"]))
         assert 1 - reading.reduction == pytest.approx(left(chosen), abs=2e-4)
         assert reading.sd == pytest.approx(np.sqrt(left(chosen)), abs=2e-4)

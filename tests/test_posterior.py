@@ -93,7 +93,7 @@ def test_it_is_the_sum_of_prior_and_likelihood():
     posterior = bp.Posterior(make_problem())
     z = posterior.sample_prior(jax.random.key(1), 1)[0]
     assert posterior.log_density(z) == posterior.log_prior(z) + posterior.log_likelihood(z)
-    pointwise = posterior.model.pointwise_log_likelihood(z, posterior.data)
+    pointwise = jax.jit(posterior.model.pointwise_log_likelihood)(z, posterior.data)
     assert [len(p) for p in pointwise] == [7, 4, 5, 2, 1]
     np.testing.assert_allclose(sum(p.sum() for p in pointwise), posterior.log_likelihood(z), rtol=1e-12)
 

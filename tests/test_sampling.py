@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -164,11 +165,12 @@ def test_records_belong_together(problem):
     """Log density, functionals and position of a draw are of the same draw."""
     result = draw(problem, chains=2)
     posterior = bp.Posterior(problem)
+    functionals = jax.jit(posterior.model.functionals)
     for chain, step in [(0, 0), (1, 17), (0, 29)]:
         z = jnp.asarray(result.z[chain, step])
         np.testing.assert_allclose(posterior.log_density(z), result.stats["log_density"][chain, step], rtol=1e-4)
         np.testing.assert_allclose(
-            posterior.model.functionals(z, posterior.data), result.functionals[chain, step], rtol=1e-4, atol=1e-5
+            functionals(z, posterior.data), result.functionals[chain, step], rtol=1e-4, atol=1e-5
         )
     np.testing.assert_allclose(np.exp(result.z[..., -1]), result.draws("k"), rtol=1e-5)
 
