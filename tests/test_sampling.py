@@ -113,17 +113,14 @@ def test_nothing_is_traced_again_for_new_data_or_seeds(method, programs_stay):
     assert other.z.shape[0] == 3
 
 
-def test_another_number_of_draws_is_not_another_program(programs_stay):
+@pytest.mark.parametrize("method", [bp.HMC, bp.NUTS])
+def test_another_number_of_draws_is_not_another_program(method):
     """How many draws there are, and which are kept, is decided between blocks; what a step does is compiled."""
-    few = make_problem(hidden=(3,), readings=4)
-    settings = {"num_warmup": 40, "num_leapfrog": 3}
-    draw(few, bp.HMC(num_draws=20, **settings), chains=2)
-    before = advance.traces
-    for other in ({"num_draws": 25, "keep": 5}, {"most_draws": 220}, {"num_draws": 20, "chains": 1}):
-        draw(few, bp.HMC(**settings, **other))
-    assert advance.traces == before
-    draw(few, bp.HMC(num_draws=20, thin=2, **settings), chains=2)
-    assert advance.traces > before
+    program = lambda **settings: method(**settings).stages()[-1].compiled()
+    for same in ({"num_draws": 25}, {"most_draws": 220}, {"keep": 5}, {"chains": 1}, {"init_steps": 7}):
+        assert program(**same) == program()
+    for other in ({"num_warmup": 30}, {"thin": 2}, {"step_size": 0.2}, {"mass": "diagonal"}, {"init": "prior"}):
+        assert program(**other) != program()
 
 
 def test_an_equation_defined_anew_is_not_traced_again(programs_stay):
@@ -151,14 +148,17 @@ def test_thinning_keeps_every_so_many_transitions(problem):
     assert np.all(np.ptp(thinned.z, axis=1) > 0)
 
 
-def test_keep_holds_the_last_draws():
+def test_keep_holds_the_last_draws(programs_stay):
+    """And compiles nothing again."""
     problem = make_problem(hidden=(3,), readings=4)
     settings = {"num_warmup": 40, "num_draws": 250, "num_leapfrog": 3}
     everything = draw(problem, bp.HMC(**settings), chains=2)
+    before = advance.traces
     for keep in (4, 17, 200, 500):
         some = draw(problem, bp.HMC(**settings, keep=keep), chains=2)
         np.testing.assert_array_equal(some.z, everything.z[:, -keep:])
         np.testing.assert_array_equal(some.stats["log_density"], everything.stats["log_density"][:, -keep:])
+    assert advance.traces == before
 
 
 def test_records_belong_together(problem):
