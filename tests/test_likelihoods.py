@@ -181,7 +181,7 @@ def score(case, value):
 @pytest.mark.parametrize("name", NAMES)
 def test_information_is_the_variance_of_the_score(name):
     case = CASES[name]
-    information = np.ravel(case.law.information(np.array([case.prediction]), case.at(np.zeros(1))))[0]
+    information = np.ravel(jax.jit(case.law.information)(np.array([case.prediction]), case.at(np.zeros(1))))[0]
     assert case.expectation(lambda v: score(case, v)) == pytest.approx(0.0, abs=1e-5)
     assert information == pytest.approx(case.expectation(lambda v: score(case, v) ** 2), rel=1e-4)
 
