@@ -95,6 +95,13 @@ X = np.linspace(0, 1, 12).round(4)
         ({"x": X, "u": X**2, "u_x": 2 * X}, {"x": ["x"]}, {"u": "u", "u2": "u_x"}, None),  # u_x would be a derivative
         ({"": range(12), "date": ["2024-03-01"] * 12, "hour": [f"{h}:00" for h in range(12)], "1st": X, "who": ["A"] * 12},
          {"t": ["date", "hour"]}, {"u": "1st"}, None),
+        ({"x": X, "y": X**2}, {"x": ["x"]}, {"y": "y"}, None),  # every column has the name of a coordinate
+        ({"t": X, "x": X**2, "y": X**3}, {"t": ["t"]}, {"x": "x", "y": "y"}, None),  # a trajectory
+        ({"x": [*X[:6], *X[:6]], "y": X, "z": X**3}, {"x": ["x"], "y": ["y"]}, {"z": "z"}, None),  # a surface
+        ({"age": X, "height": X**2}, {"t": ["age"]}, {"height": "height"}, None),
+        ({"date": [f"2024-03-{d:02d}" for d in range(1, 13)], "height": X}, {"t": ["date"]}, {"height": "height"}, None),
+        ({"Tree": [1] * 6 + [2] * 6, "load": [*X[:6], *X[:6]], "b": [*X[1:7], *X[:6]]}, {"load": ["load"]}, {"b": "b"}, None),  # groups
+        ({"x": [0] * 6 + [1] * 6, "t": [*X[:6], *X[:6]], "T": X}, {"x": ["x"], "t": ["t"]}, {"T": "T"}, None),  # a mesh
     ],
 )  # fmt: skip
 def test_what_is_seen(columns, coordinates, fields, noise, tmp_path):

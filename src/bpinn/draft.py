@@ -4,6 +4,7 @@ The draft has what can be seen in the file: coordinates, ranges, readings and th
 user, in a place that `bpinn check` names.
 """
 
+import itertools
 import json
 import math
 import re
@@ -24,7 +25,10 @@ from bpinn.expressions import PLACEHOLDER
 from bpinn.quantities import Names
 from bpinn.scatter import scatter
 
-TIME = ("t", "time", "timestamp", "datetime", "date", "elapsed", "zeit", "temps")
+TIME = (
+    "t", "time", "timestamp", "datetime", "date", "elapsed", "zeit", "temps", "age", "year", "years", "month", "months",
+    "week", "weeks", "day", "days", "hour", "hours", "minute", "minutes", "second", "seconds",
+)  # fmt: skip
 COORDINATES = {  # the names that columns of coordinates often have, and what they are called in the draft
     **dict.fromkeys(TIME, "t"), **{c: c for c in ("x", "y", "z", "r", "phi")}, "position": "x", "distance": "x",
     "pos": "x", "length": "x", "depth": "z", "height": "z", "radius": "r", "lon": "lon", "lat": "lat",
@@ -84,6 +88,7 @@ def look(source: Path, order: str | None = None) -> Seen:
     numeric = [h for h in usable if h not in times and table.looks_numeric(h) and _word(h) not in NUMBERINGS]
     for header in numeric:
         table.numbers(header)  # which says what is wrong
+    numeric = [h for h in numeric if _word(h) in COORDINATES or not _is_label(table.numbers(h))]
     coordinates: dict[str, list[str]] = {}
     if times:
         coordinates["t"] = _of_time(table, times)
@@ -91,6 +96,8 @@ def look(source: Path, order: str | None = None) -> Seen:
         role = COORDINATES.get(_word(header)) if header != "T" else None  # T is a temperature
         if role is not None and role not in coordinates:
             coordinates[role] = [header]
+    if coordinates and all(h in itertools.chain(*coordinates.values()) for h in numeric):
+        coordinates = _without_readings(coordinates, table, is_time=bool(times))
     if not coordinates and len(numeric) > 1:
         first = next((h for h in numeric if _is_sorted(table.numbers(h))), numeric[0])
         coordinates[_identifier(first)] = [first]
@@ -109,6 +116,14 @@ def look(source: Path, order: str | None = None) -> Seen:
     return Seen(
         table, coordinates, named, noises[0] if noises and len(named) == 1 else None, clock, order, ignored, reading
     )
+
+
+def _without_readings(coordinates: dict[str, list[str]], table: DataTable, is_time: bool) -> dict[str, list[str]]:
+    """The coordinates where every column has the name of one: y of x, a trajectory x, y of t, or z of x and y."""
+    first = "t" if "t" in coordinates else next(iter(coordinates))
+    if is_time or len(coordinates) == 2 or np.all(np.diff(_known(table.numbers(coordinates[first][0]))) > 0):
+        return {first: coordinates[first]}
+    return dict(list(coordinates.items())[:-1]) | {first: coordinates[first]}
 
 
 def _of_time(table: DataTable, columns: Sequence[str]) -> list[str]:
@@ -150,6 +165,14 @@ def _known(values: np.ndarray) -> np.ndarray:
 def _is_sorted(values: np.ndarray) -> bool:
     steps = np.diff(_known(values))
     return bool(np.all(steps >= 0) and np.any(steps > 0))
+
+
+def _is_label(values: np.ndarray) -> bool:
+    """Whether a column numbers groups of rows, such as trees or runs: 1, 1, 1, 2, 2, 2, ..."""
+    steps = np.flatnonzero(np.diff(values))
+    sizes = np.diff([-1, *steps, len(values) - 1])
+    counts = len(values) > 2 and values[0] in (0, 1) and bool(np.all(np.diff(values)[steps] == 1))
+    return counts and len(steps) > 0 and bool(np.all(sizes > 1))
 
 
 def _is_positive(values: np.ndarray) -> bool:
