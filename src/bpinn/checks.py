@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS = 4  # of floating point numbers near a reading, within its noise; with one, HMC does not leave warm-up
 
+NOT_NUMBERS = {  # by the kind of an array, with what to do
+    "U": "text; convert it with np.asarray(..., dtype=float)",
+    "S": "text; convert it with np.asarray(..., dtype=float)",
+    "M": "dates; convert them to numbers, such as (dates - dates[0]) / np.timedelta64(1, 'D') for days",
+    "m": "durations; divide them by a unit, such as np.timedelta64(1, 'D') for days",
+    "b": "truth values (bool); convert them with np.asarray(..., dtype=float)",
+}
+
 
 def count(shape: tuple[int, ...]) -> str:
     return str(shape[0]) if len(shape) == 1 else str(int(np.prod(shape))) if not shape else str(shape)
@@ -28,7 +36,9 @@ def is_whole(value: Any, least: int) -> bool:
 
 
 def numbers(value: Any, where: str) -> np.ndarray:
-    """The value as a float64 array of finite real numbers."""
+    """The value as a float64 array of finite real numbers that floating point can hold."""
+    if np.ma.isMaskedArray(value):
+        value = np.where(np.ma.getmaskarray(value), np.nan, value.data) if np.ma.is_masked(value) else value.data
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -49,8 +59,12 @@ def numbers(value: Any, where: str) -> np.ndarray:
         bad = int(np.sum(~np.isfinite(array)))
         first = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
         raise InputError(
-            f"{where}: {bad} of {array.size} are NaN or infinite (the first at index {first}); remove those points"
+            f"{where}: {bad} of {array.size} are NaN, masked or infinite (the first at index {first}); "
+            "remove those points"
         )
+    size, kind = np.abs(array).max(initial=0.0), jnp.finfo(jnp.result_type(float))
+    if size and not float(kind.tiny) <= size <= float(kind.max):
+        raise InputError(f"{where}: {size:g} is beyond the range of floating point; use units in which it is near 1")
     return array
 
 
@@ -72,9 +86,9 @@ def warn_precision(values: np.ndarray, noise: np.ndarray, where: str) -> None:
 def _describe(value: Any, array: np.ndarray) -> str:
     if value is None:
         return "None"
-    return (
-        f"an array of {array.dtype}" if array.dtype != object else f"{type(value).__name__} of uneven or mixed entries"
-    )
+    if array.dtype == object:
+        return f"{type(value).__name__} of uneven or mixed entries"
+    return NOT_NUMBERS.get(array.dtype.kind, f"an array of {array.dtype}")
 
 
 def check_domain(domain: Any) -> dict[str, tuple[float, float]]:
