@@ -196,6 +196,23 @@ def test_the_working_response_pulls_as_the_reading_does(name, x64):
     np.testing.assert_allclose(pull, score(case, values), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("unit", [1e-10, 1e10])
+@pytest.mark.parametrize("law", [likelihoods.Normal(), likelihoods.StudentT(), likelihoods.LogNormal()])
+def test_derivatives_of_the_working_response_do_not_depend_on_units(law, unit):
+    """In single precision, the square of a noise of 1e-10 is a number but its derivative's parts were not."""
+
+    def slopes(unit):
+        def pull(log_unit, log_scale):
+            prediction, scale = 1.3 * unit * jnp.exp(log_unit), 0.4 * jnp.exp(log_scale)
+            scale = scale if isinstance(law, likelihoods.LogNormal) else unit * scale
+            off = law.response(jnp.float32(1.9 * unit), prediction, scale) - prediction
+            return jnp.sqrt(law.information(prediction, scale)) * off
+
+        return jax.grad(pull, argnums=(0, 1))(0.0, 0.0)
+
+    np.testing.assert_allclose(slopes(unit), slopes(1.0), rtol=1e-4)
+
+
 @pytest.mark.parametrize("inferred", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_prepared_form_is_the_same_density(name, inferred, x64):

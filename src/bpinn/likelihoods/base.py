@@ -86,7 +86,7 @@ class Likelihood(ABC):
 
     def information(self, prediction: Any, scale: Any) -> Any:
         """Fisher information of a reading about its prediction; by default that of a normal with the same sd."""
-        return 1.0 / self.sd(prediction, scale) ** 2
+        return (1.0 / self.sd(prediction, scale)) ** 2  # the square of a small sd has no derivative in single precision
 
     def response(self, value: Any, prediction: Any, scale: Any) -> Any:
         """The working response: a normal reading with precision `information` and the same score as this one.
@@ -94,7 +94,8 @@ class Likelihood(ABC):
         It is ``prediction + score / information``; for normal noise it is the reading itself.
         """
         score = jax.grad(lambda p: jnp.sum(self.log_prob(value, p, scale)))(jnp.asarray(prediction, dtype=float))
-        return prediction + score / self.information(prediction, scale)
+        root = jnp.sqrt(self.information(prediction, scale))
+        return prediction + score / root / root
 
     def residual(self, value: Any, prediction: Any) -> Any:
         """The residual that least squares minimizes."""

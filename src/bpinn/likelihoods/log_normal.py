@@ -53,7 +53,7 @@ class LogNormal(Normal):
         return (np.log(value) - np.log(prediction)) / scale
 
     def information(self, prediction: Any, scale: Any) -> Any:
-        return 1.0 / (prediction * scale) ** 2
+        return (1.0 / (prediction * scale)) ** 2
 
     def response(self, value: Any, prediction: Any, scale: Any) -> Any:
         return prediction * (1.0 + namespace(prediction).log(value / prediction))

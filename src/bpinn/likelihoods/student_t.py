@@ -55,12 +55,11 @@ class StudentT(LocationScale):
         return float(np.sqrt(self.dof / (self.dof - 2))) if self.dof > 2 else np.inf
 
     def information(self, prediction: Any, scale: Any) -> Any:
-        return (self.dof + 1) / (self.dof + 3) / scale**2
+        return (self.dof + 1) / (self.dof + 3) * (1.0 / scale) ** 2
 
     def response(self, value: Any, prediction: Any, scale: Any) -> Any:
         residual = value - prediction
-        score = (self.dof + 1) * residual / (self.dof * scale**2 + residual**2)
-        return prediction + score / self.information(prediction, scale)
+        return prediction + residual * (self.dof + 3) / (self.dof + (residual / scale) ** 2)
 
     def describe(self) -> str:
         return f"Student t with {self.dof:g} degrees of freedom"
