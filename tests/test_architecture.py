@@ -26,7 +26,7 @@ ORDER = [
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot.advice", "plot",
     "misfit", "criticism", "predictive", "reweighting", "notation", "habits", "expressions", "report.formatting",
-    "report.figures", "report", "report.cells",
+    "report.figures", "report.images", "report.tables", "report.embedded", "report", "report.cells",
     "data_files.limits", "data_files.numbers", "data_files.timestamps", "data_files.table", "data_files.delimited",
     "data_files.binary", "data_files",
     "problem_file.toml_table", "problem_file.settings", "problem_file.data", "problem_file.sensors", "problem_file",

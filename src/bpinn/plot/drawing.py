@@ -20,10 +20,20 @@ from bpinn.plot import views
 from bpinn.result import Result
 
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#7F7F7F", "#000000"  # Okabe and Ito's palette
-CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
+CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", "#8E7CC3")  # each visible on light and dark
 # readings are data; points of exact conditions are not
 MARKS = {"readings": {"marker": "o", "ms": 3.5, "mew": 0}, "points": {"marker": "x", "ms": 3.5, "mew": 0.9}}
 SOLUTIONS = "#009E73"
+# the same colours on a dark page, where black, white and blue would not do
+DARK = {
+    "#000000": "#e8eaed",
+    "#ffffff": "#17191c",
+    "#7f7f7f": "#9aa0a6",
+    "#0072b2": "#4aa3df",
+    "#d55e00": "#f08a3c",
+    "#56b4e9": "#a9d8f5",
+    "#009e73": "#2fc496",
+}
 VALUES, ERRORS = "viridis", "cividis"  # colour maps: of values, and of sd and error
 STYLE = {
     "font.size": 10,

@@ -15,7 +15,7 @@ from bpinn.measurements import Quantity, label
 from bpinn.paper import Truth
 from bpinn.prediction import Prediction
 from bpinn.prior import Expectation, PriorCheck, predict, replicas
-from bpinn.problem import Problem
+from bpinn.problem import Problem, Readings
 from bpinn.quantity_at import coordinates_of, measured
 from bpinn.result import Result
 
@@ -37,6 +37,7 @@ class View:
 
     where: str
     label: str
+    quantity: Quantity
     prediction: Prediction
     needed: tuple[str, ...]
     truth: np.ndarray | None
@@ -63,10 +64,18 @@ class View:
                 yield called, chosen
 
     @property
+    def fixed(self) -> dict[str, float]:
+        """The values of the coordinates that do not vary."""
+        return {c: float(self.prediction.at[c].flat[0]) for c in self.needed if c not in self.varying}
+
+    @property
     def slice(self) -> str:
         """The values of the fixed coordinates, such as ' (t = 0.5)', or an empty string."""
-        places = place({c: self.prediction.at[c].flat[0] for c in self.needed if c not in self.varying})
-        return f" ({places})" if places else ""
+        return f" ({place(self.fixed)})" if self.fixed else ""
+
+    def contains(self, places: Mapping[str, np.ndarray], problem: Problem) -> np.ndarray:
+        """Which places are in the range of the points, which is one value for a fixed coordinate."""
+        return _inside(places, self.prediction, self.needed, problem)
 
     def check_varying(self, wanted: int) -> None:
         free = self.varying
@@ -90,8 +99,7 @@ def view(
     itself = measured(problem, quantity, where)
     needed = coordinates_of(problem, itself, where)
     prediction = result.predict(quantity, mesh(problem, needed) if at is None else at, noise=noise)
-    drawn = problem.sampled(MOST_READINGS).readings
-    groups = [r for r in drawn if problem.names.same(problem.sensors[r.name].quantity, itself)]
+    groups = groups_of(problem.sampled(MOST_READINGS), itself)
     if isinstance(truth, Mapping | Truth):
         known = by_name(problem, truth, where)
         truth = next((known[name] for name in (called, *(r.name for r in groups)) if name in known), None)
@@ -102,17 +110,34 @@ def view(
 
     places = {c: join([r.at[c] for r in groups]) for c in needed}
     values = join([r.values for r in groups])
-    scales = [result.draws(r.noise_name).mean() if r.noise_name else r.noise for r in groups]
-    sd = join([r.likelihood.error_bar(r.values, scale) for r, scale in zip(groups, scales, strict=True)])
+    sd = join([error_bars(result, r) for r in groups])
     exact = join([np.full(len(r.values), r.is_exact) for r in groups]).astype(bool)
-    shown = np.ones(len(values), bool)
-    for c in needed:  # keep readings in the plotted range, which is one value for a fixed coordinate
-        slack = 1e-6 * np.ptp(problem.domain[c])
-        low, high = prediction.at[c].min() - slack, prediction.at[c].max() + slack
-        shown &= (places[c] >= low) & (places[c] <= high)
+    shown = _inside(places, prediction, needed, problem) & np.ones(len(values), bool)
     places = {c: a[shown] for c, a in places.items()}
     kept = values[shown], sd[shown], exact[shown]
-    return View(where, called, prediction, needed, truth, places, *kept, noise is not False)
+    return View(where, called, itself, prediction, needed, truth, places, *kept, noise is not False)
+
+
+def error_bars(result: Result, readings: Readings) -> np.ndarray:
+    """One sd of the noise of each reading; of an inferred noise, its mean."""
+    scale = result.draws(readings.noise_name).mean() if readings.noise_name else readings.noise
+    return readings.likelihood.error_bar(readings.values, scale)
+
+
+def groups_of(problem: Problem, quantity: Quantity) -> list[Readings]:
+    """The readings of a quantity, by groups of sensors."""
+    return [r for r in problem.readings if problem.names.same(problem.sensors[r.name].quantity, quantity)]
+
+
+def _inside(
+    places: Mapping[str, np.ndarray], prediction: Prediction, needed: Sequence[str], problem: Problem
+) -> np.ndarray:
+    inside = np.ones((), bool)
+    for c in needed:
+        slack = 1e-6 * np.ptp(problem.domain[c])
+        low, high = prediction.at[c].min() - slack, prediction.at[c].max() + slack
+        inside = inside & (places[c] >= low) & (places[c] <= high)
+    return inside
 
 
 def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
@@ -125,7 +150,9 @@ def of_prediction(prediction: Prediction, truth: Any, where: str) -> View:
     truth = None if truth is None else _truth_values(truth, prediction, needed, where)
     at = dict.fromkeys(needed, none)
     kept = none, none, none.astype(bool)
-    return View(where, prediction.label, prediction, needed, truth, at, *kept, False, mean_label="mean")
+    return View(
+        where, prediction.label, prediction.label, prediction, needed, truth, at, *kept, False, mean_label="mean"
+    )
 
 
 @dataclass(frozen=True)
@@ -262,14 +289,18 @@ def number_draws(result: Result) -> Iterator[NumberDraws]:
         yield NumberDraws(number.label, flat[..., number.component], number.owner, number.component, prior)
 
 
+def symbol(name: str) -> tuple[str, str]:
+    """A name as a letter, Latin or the name of a Greek one, and its subscript; words stay as they are."""
+    found = re.fullmatch(rf"([a-zA-Z]|{GREEK})(?:_(\w+)|\[(\d+)\])?", name)
+    return (found[1], found[2] or found[3] or "") if found else (name, "")
+
+
 def math(name: str) -> str:
     """A name in mathtext: 'u_xx' becomes u with a subscript; words stay as they are."""
-    found = re.fullmatch(rf"([a-zA-Z]|{GREEK})(?:_(\w+)|\[(\d+)\])?", name)
-    if not found:
+    letter, below = symbol(name)
+    if letter == name and not re.fullmatch(rf"[a-zA-Z]|{GREEK}", name):
         return name
-    letter, subscript, index = found.groups()
     letter = letter if len(letter) == 1 else f"\\{letter}"
-    below = subscript or index or ""
     below = below.replace("_", r"\_") if len(below) < 4 else rf"\mathrm{{{below}}}".replace("_", r"\_")
     return f"${letter}_{{{below}}}$" if below else f"${letter}$"
 
@@ -277,6 +308,11 @@ def math(name: str) -> str:
 def place(at: Mapping[str, float]) -> str:
     """Coordinates with their values, such as 'x = 0.5, t = 1'."""
     return ", ".join(f"{math(c)} = {number(value)}" for c, value in at.items())
+
+
+def plain_place(at: Mapping[str, float]) -> str:
+    """The same as plain text."""
+    return ", ".join(f"{c} = {number(value)}" for c, value in at.items())
 
 
 def number(value: float) -> str:

@@ -1,19 +1,18 @@
 """The report: a self-contained HTML page, its figures as files, and the predictions as tables."""
 
 import base64
-import csv
 import datetime
-import io
-import re
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 
 from bpinn import predictive, prior
 from bpinn.design import NextSensor, Separation, attempted_advice
@@ -21,9 +20,9 @@ from bpinn.diagnostics import VERDICTS
 from bpinn.errors import InputError
 from bpinn.expressions import Expression
 from bpinn.forward import ForwardCheck, attempted
-from bpinn.plot import views
+from bpinn.plot import drawing, views
 from bpinn.quantities import StoredFunction
-from bpinn.report import formatting
+from bpinn.report import embedded, formatting, images, tables
 from bpinn.report.figures import (
     Picture,
     Portrait,
@@ -34,10 +33,12 @@ from bpinn.report.figures import (
     prior_pictures,
     solution_pictures,
 )
+from bpinn.report.images import image as image
 from bpinn.result import Mode, Result
 from bpinn.run_folder.files import write_file
 
 PAGE = "report.html"
+SCRIPTS = ("axes.js", "panels.js", "page.js")
 MOST_DRAWS = 1000  # used for figures and tables of fields
 
 
@@ -90,10 +91,10 @@ def write(
     before = _prior_check(result)
     drawn = [*prior_pictures(before)] if before is not None else []
     following = attempted_advice(result)
-    more = (*solution_pictures(modes, truth, MOST_DRAWS), *forward_pictures(forward), *advice_pictures(following))
+    solutions = [portraits(mode.result.thinned(MOST_DRAWS), truth) for mode in modes]
+    more = (*solution_pictures(result.problem, solutions), *forward_pictures(forward), *advice_pictures(following))
     for picture in (*drawn, *pictures(result, found, check, truth), *more):
         shown.setdefault(picture.group, []).append(_save_picture(picture, folder / "figures"))
-    tables = _save_tables(result, found, check, folder / "tables")
     page = _page(
         result,
         found,
@@ -108,7 +109,8 @@ def write(
         notes,
         shown,
         truth,
-        tables,
+        tables.save(result, found, check, folder / "tables"),
+        embedded.gather(result, found, check, modes, solutions),
         load_from,
     )
     write_file(folder / PAGE, page.encode())
@@ -134,71 +136,17 @@ def _make(folder: Path) -> None:
         raise InputError(f"report: {folder} cannot be created: {error.strerror or error}") from None
 
 
-def _stem(name: str) -> str:
-    """A name, made safe for use as a file name."""
-    return re.sub(r"[^\w-]+", "_", name)[:80] or "_"
-
-
-def image(figure: Figure, kind: str, dpi: int = 150) -> bytes:
-    """A figure as PNG or SVG, byte-identical for identical figures."""
-    buffer = io.BytesIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None} if kind == "svg" else {"Software": None}
-    with matplotlib.rc_context({"svg.hashsalt": "bpinn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata=nothing)
-    return buffer.getvalue()
-
-
 def _save_picture(picture: Picture, folder: Path) -> dict[str, str]:
-    svg, stem = image(picture.figure, "svg"), _stem(picture.name)
+    svg, stem = image(picture.figure, "svg"), tables.stem(picture.name)
     write_file(folder / f"{stem}.svg", svg)
     write_file(folder / f"{stem}.png", image(picture.figure, "png"))
     narrow = picture.narrow
     return {
         "caption": picture.caption,
-        "file": f"figures/{stem}.png",
-        "data": _embedded(svg),
-        "narrow": "" if narrow is None else _embedded(image(narrow, "svg")),
+        "stem": stem,
+        "data": images.embedded(svg),
+        "narrow": "" if narrow is None else images.embedded(image(narrow, "svg")),
     }
-
-
-def _embedded(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-
-
-def _csv(columns: Mapping[str, Any]) -> bytes:
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(columns)
-    rows.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode()
-
-
-def _rounded(columns: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-    return {name: [f"{v:.6g}" for v in values] for name, values in columns.items()}
-
-
-def _save_tables(
-    result: Result, found: list[Portrait], check: predictive.Check | None, folder: Path
-) -> list[tuple[str, str]]:
-    """Write the tables; returns the path and a description of each."""
-    written = []
-
-    def save(stem: str, content: bytes, about: str) -> None:
-        write_file(folder / f"{stem}.csv", content)
-        written.append((f"tables/{stem}.csv", about))
-
-    for portrait in found:
-        save(_stem(portrait.name), _csv(_rounded(portrait.table())), f"{portrait.name} across the domain")
-    table = result.summary().table
-    if len(table):
-        columns = {"name": [*table.index]} | _rounded({c: table[c].to_numpy() for c in table.columns})
-        save("all-unknowns", _csv(columns), "unknowns and inferred noises")
-    for group in () if check is None else check.groups:
-        numbers = {**group.at, "value": group.values, "expected": group.mean, "sd": group.sd, "p": group.p}
-        what = f"{group.unit}s"
-        about = f"{what} of {group.name} and their leave-one-out prediction"
-        save(f"{what}-{_stem(group.name)}", _csv(_rounded(numbers)), about)
-    return written
 
 
 def _number(value: float) -> str:
@@ -221,7 +169,22 @@ def environment() -> Environment:
     loader = PackageLoader("bpinn", "report")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["number"] = _number
+    found.filters["hash"] = hash_source
+    found.globals["colours"] = formatting.COLOURS
+    found.globals["chain_colours"] = [(c, drawing.DARK.get(c.lower(), c)) for c in drawing.CHAINS]
     return found
+
+
+def hash_source(text: str) -> str:
+    """How a content policy names a script or style sheet in the page: by the hash of its text."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@cache
+def script() -> Markup:
+    """The script of the page. It must not contain what would end its element."""
+    source = "".join(files("bpinn.report").joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    return Markup(f'\n"use strict";\n(() => {{\n{source}}})();\n')
 
 
 def _page(
@@ -238,13 +201,13 @@ def _page(
     notes: Sequence[str],
     shown: dict[str, list[dict[str, str]]],
     truth: Mapping[str, Any],
-    tables: list[tuple[str, str]],
+    saved: list[tables.Table],
+    touched: embedded.Page,
     load_from: str | None,
 ) -> str:
     health, problem = result.diagnose(), result.problem
     return environment().get_template("page.html").render(
         title=title,
-        colours=formatting.COLOURS,
         made=datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         health=health,
         verdict=VERDICTS[health.verdict],
@@ -274,7 +237,11 @@ def _page(
         seed=result.seed,
         versions=result.versions,
         seconds=result.seconds,
-        tables=tables,
+        tables=saved,
+        unknowns_table=next((t for t in saved if t.stem == tables.UNKNOWNS), None),
+        script=script(),
+        data=htmlsafe_json_dumps(touched.data, separators=(",", ":"), allow_nan=False),
+        left_out=touched.left_out,
         load_from=load_from,
         most=MOST_DRAWS,
     )  # fmt: skip

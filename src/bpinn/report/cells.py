@@ -37,7 +37,7 @@ Part = Mapping[str, Any]
 
 def html(what: Any) -> str:
     """An object as HTML. All text is escaped: names and messages may hold anything."""
-    return environment().get_template("cell.html").render(parts=parts_of(what), colours=formatting.COLOURS)
+    return environment().get_template("cell.html").render(parts=parts_of(what))
 
 
 @singledispatch

@@ -16,11 +16,13 @@ from bpinn.labelled import columns
 from bpinn.plot import advice, drawing, views
 from bpinn.predictive import Check
 from bpinn.prior import PriorCheck
+from bpinn.problem import Problem
 from bpinn.quantity_at import coordinates_of
-from bpinn.result import Mode, Result
+from bpinn.result import Result
 
 PANEL, WIDE, NARROW = (4.1, 3.2), (8.6, 3.6), (3.8, 3.2)  # inches: half the page, all of it, and a phone's
 SLICES = (0.0, 1 / 3, 2 / 3, 1.0)
+FRAMES = (25, 25, 11)  # points along three coordinates
 LABELLED = 5  # surprising readings that get a label
 # Groups of figures that do not belong to a quantity; "#" avoids clashes with names.
 PRIOR, UNKNOWNS, READINGS, HEALTH, SOLUTIONS = "#prior", "#unknowns", "#readings", "#health", "#solutions"
@@ -44,11 +46,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Portrait:
-    """A quantity along one or two coordinates (others fixed at the middle of the domain), and slices in time."""
+    """A quantity along one or two coordinates (others fixed at the middle of the domain), and slices in time.
+
+    ``frames`` has a quantity of more coordinates along three of them, on a coarser grid.
+    """
 
     name: str
     view: views.View
     slices: tuple[views.View, ...]
+    frames: views.View | None = None
+
+    @property
+    def touched(self) -> views.View:
+        """What can be looked at point by point."""
+        return self.view if self.frames is None else self.frames
 
     @property
     def errors(self) -> dict[str, float] | None:
@@ -87,7 +98,14 @@ def portraits(result: Result, truth: Mapping[str, Any]) -> list[Portrait]:
             low, high = problem.domain[time]
             grid = views.mesh(problem, space[:2])
             slices = [show(at={**grid, **rest, time: low + part * (high - low)}) for part in SLICES]
-        found.append(Portrait(name, show(at={**views.mesh(problem, plane), **middle}), tuple(slices)))
+        moving = [*plane, *(c for c in (time, *space) if c and c not in plane)][:3]
+        frames = None
+        if len(moving) == 3:
+            rest = {c: sum(problem.domain[c]) / 2 for c in needed if c not in moving}
+            axes = [np.linspace(*problem.domain[c], size) for c, size in zip(moving, FRAMES, strict=True)]
+            grid = dict(zip(moving, np.meshgrid(*axes, indexing="ij"), strict=True))
+            frames = show(at={**grid, **rest})
+        found.append(Portrait(name, show(at={**views.mesh(problem, plane), **middle}), tuple(slices), frames))
     return found
 
 
@@ -114,12 +132,11 @@ def pictures(result: Result, found: list[Portrait], check: Check | None, truth: 
     yield from _health_pictures(result)
 
 
-def solution_pictures(modes: Sequence[Mode], truth: Mapping[str, Any], draws: int) -> Iterator[Picture]:
+def solution_pictures(problem: Problem, solutions: Sequence[Sequence[Portrait]]) -> Iterator[Picture]:
     """Every field, for each of several solutions."""
-    for number, mode in enumerate(modes, 1):
-        part = mode.result.thinned(draws)
-        for portrait in portraits(part, truth):
-            if portrait.name in part.problem.fields:
+    for number, found in enumerate(solutions, 1):
+        for portrait in found:
+            if portrait.name in problem.fields:
                 for picture in _quantity_pictures(replace(portrait, slices=())):
                     name, caption = f"solution-{number}-{picture.name}", f"solution {number}, {picture.caption}"
                     yield replace(picture, name=name, group=SOLUTIONS, caption=caption)
@@ -192,8 +209,7 @@ def _health_pictures(result: Result) -> Iterator[Picture]:
 
 def plain_slice(view: views.View) -> str:
     """The values of the fixed coordinates as plain text, such as ', at t = 0.5'."""
-    fixed = {c: view.prediction.at[c].flat[0] for c in view.needed if c not in view.varying}
-    return ", at " + ", ".join(f"{c} = {views.number(v)}" for c, v in fixed.items()) if fixed else ""
+    return f", at {views.plain_place(view.fixed)}" if view.fixed else ""
 
 
 def draw_scores(ax: Any, check: Check) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, PackageLoader
 
 from bpinn.diagnostics import VERDICTS
+from bpinn.report import environment
 from bpinn.report.formatting import COLOURS
 from bpinn.result import Result
 from bpinn.run_folder.files import write_file
@@ -172,13 +173,14 @@ def _page(
     lines: Sequence[Sequence[str]],
     figure: bytes | None,
 ) -> str:
-    loader = ChoiceLoader([PackageLoader("bpinn", "sweep"), PackageLoader("bpinn", "report")])
-    options: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    templates = environment().overlay(
+        loader=ChoiceLoader([PackageLoader("bpinn", "sweep"), PackageLoader("bpinn", "report")])
+    )
     counts = [(v, VERDICTS[v], sum(row.verdict == v for row in rows)) for v in VERDICTS]
     worst = next(v for v in ("bad", "care", "good") if any(row.verdict == v for row in rows))
     doubted = [(row.member.name, " ".join(row.reasons)) for row in rows if row.verdict != "good"]
-    return Environment(loader=loader, autoescape=True, **options).get_template("sweep.html").render(
+    return templates.get_template("sweep.html").render(
         title=planned.title, runs=len(rows), counts=[c for c in counts if c[2]], worst=worst,
-        heading=heading, lines=lines, doubted=doubted, colours=COLOURS,
+        heading=heading, lines=lines, doubted=doubted, script="",
         figure=None if figure is None else base64.b64encode(figure).decode(),
     )  # fmt: skip
