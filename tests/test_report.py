@@ -252,7 +252,7 @@ def test_points_of_exact_conditions_are_not_called_readings(tmp_path, prior_resu
 
 
 def mathml(markup):
-    return re.sub(r"<[^>]+>", "", str(markup))
+    return re.sub(r"<[^>]+>|\n", "", str(markup))
 
 
 def test_equations_are_shown_with_what_they_are_read_to_be():

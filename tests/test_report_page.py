@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from browser import CHROMIUM, Browser
 import bpinn as bp
 from bpinn.plot import views
 from bpinn.report import MOST_DRAWS, embedded
+from bpinn.sweep.table import _page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser")
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -159,6 +161,17 @@ def test_a_chain_can_be_chosen(line, along_one, browser):
     assert tab.evaluate("document.querySelectorAll('#health .line.pale').length") == 2  # chain 0, of k and log density
 
 
+def test_traces_have_the_table_s_rhat_and_every_draw(line, along_one, browser):
+    tab = browser.open(line.as_uri())
+    legend = tab.evaluate("document.querySelector('#health .pair .legend').textContent")
+    assert legend.endswith(f"R-hat {along_one.summary().table.loc['k', 'rhat']:.3f}")
+    tab.evaluate("document.querySelector('#health .chart').focus()")
+    tab.press("End")
+    draw, *values = numbers_in(said(tab, "#health").replace("chain 0 ", "").replace("chain 1 ", ""))
+    assert draw == 39
+    np.testing.assert_allclose(values, along_one.draws("k")[:, -1], atol=0.006)
+
+
 def test_residuals_against_a_coordinate_and_the_prediction(line, along_one, browser):
     tab = browser.open(line.as_uri())
     group = bp.predictive.check(along_one).groups[0]
@@ -274,6 +287,17 @@ def test_text_and_lines_stand_out(dark, line, browser):
     assert (np.mean(tab.evaluate(corner)[:3]) < 60) == dark
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
     assert tab.evaluate("[...document.querySelectorAll('.chart')].every(c => c.tabIndex === 0 && c.ariaLabel)")
+
+
+def test_the_page_of_a_sweep_keeps_its_policy_and_style(browser, tmp_path):
+    row = SimpleNamespace(verdict="care", member=SimpleNamespace(name=HOSTILE), reasons=["slow"])
+    page = tmp_path / "sweep.html"
+    page.write_text(_page(SimpleNamespace(title=HOSTILE), [row], ["run", "k"], [["1", HOSTILE]], None))
+    tab = browser.open(page.as_uri())
+    assert tab.messages == []
+    assert tab.evaluate("document.querySelector('h1').textContent") == HOSTILE
+    assert tab.evaluate("document.scripts.length") == 0
+    assert tab.evaluate("getComputedStyle(document.querySelector('.verdict')).borderLeftStyle") == "solid"
 
 
 def test_what_is_embedded_stays_small(along_one, monkeypatch):

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from bpinn.convergence import rhat_of
 from bpinn.plot import drawing, views
 from bpinn.predictive import Check, SensorFit
 from bpinn.problem import Problem
@@ -202,7 +203,7 @@ def _traces(result: Result) -> list[dict[str, Any]]:
         decimals = _decimals({"mean": draws[:, at], "sd": draws[:, at].std(axis=1)})
         chains = [_rounded(chain[at], decimals) for chain in draws]
         row = {"name": name, "math": views.symbol(name), "decimals": decimals, "draw": at.tolist(), "chains": chains}
-        rows.append(row)
+        rows.append(row | {"rhat": _rounded(rhat_of(draws), 3)[0] if result.method.is_markov else None})
     return rows
 
 

@@ -26,9 +26,9 @@ PARAMETERS: dict[type, dict[str, str]] = {
 }
 
 
-def math(inner: str, block: bool = False, said: str | None = None) -> Markup:
+def math(inner: str, tall: bool = False, said: str | None = None) -> Markup:
     """A ``math`` element. ``inner`` comes from `bpinn.notation`, which escapes names."""
-    display = ' display="block"' if block else ""
+    display = ' displaystyle="true"' if tall else ""
     spoken = Markup(' alttext="{}"').format(said) if said else ""
     return Markup(f"<math{display}{spoken}>{inner}</math>")
 
@@ -38,9 +38,13 @@ def name(text: str) -> Markup:
 
 
 def equation(title: str, formula: Expression, stated: tuple[str, str] = ("", "")) -> Markup:
-    """A formula with its name and, as MathML and as text, the values that it is read to have."""
-    inner = f"<mrow>{mathml_name(title)}<mo>=</mo>{formula.mathml}{stated[0]}</mrow>"
-    return math(inner, block=True, said=f"{title} = {formula}{stated[1]}")
+    """A formula with its name and, as MathML and as text, the values that it is read to have.
+
+    These are an element of their own, which goes to the next line where the page is narrow.
+    """
+    inner = f"<mrow>{mathml_name(title)}<mo>=</mo>{formula.mathml}</mrow>"
+    shown = math(inner, tall=True, said=f"{title} = {formula}")
+    return shown + Markup("\n") + math(f"<mrow>{stated[0]}</mrow>", True, stated[1].strip()) if stated[0] else shown
 
 
 def statement(readings: Readings) -> tuple[str, str]:

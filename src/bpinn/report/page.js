@@ -216,6 +216,8 @@ if (traces && data.traces.length) {
   before(traces, choices(), html("div", { class: "pair" }, panels));
 }
 
+document.querySelectorAll(".panel").forEach((node) => node.redraw());
+
 // figures are in the page, and can be saved from it
 document.querySelectorAll("figure[data-file]").forEach((figure) => {
   const name = `${figure.dataset.file}.svg`;

@@ -3,8 +3,10 @@
 const HEIGHT = 300;
 const NEAR = 16; // pixels from a reading at which it is taken
 
-/** Redraws a panel when its width changes. */
-const widths = new ResizeObserver((changes) => changes.forEach(({ target }) => target.redraw?.()));
+/** Redraws a panel when its width has changed. */
+const widths = new ResizeObserver((changes) => changes.forEach(({ target }) => {
+  if (Math.round(target.clientWidth) !== target.drawnWidth) target.redraw();
+}));
 
 /**
  * A panel. `content(width)` gives {frame, layers, pick(x, y), step(place, key), tell(place)}: a place is whatever `pick`
@@ -33,7 +35,8 @@ function panel(label, hint, content, backdrop = null) {
 
   node.redraw = () => {
     const width = Math.round(node.clientWidth);
-    if (!width) return;
+    if (!width) return; // not on the page yet
+    node.drawnWidth = width;
     shown = content(width);
     place = place !== null && shown.holds?.(place) === false ? null : place;
     fill(picture, { width, height: shown.frame.height, viewBox: `0 0 ${width} ${shown.frame.height}` }, []);
@@ -190,7 +193,7 @@ function bandPanel(quantity, choice) {
 /** Traces of one number: a line for each chain; chains that are not chosen are pale. */
 function tracePanel(trace, unit, choice) {
   const names = trace.chains.map((_, i) => `${unit} ${i}`);
-  const chart = panel(`trace of ${trace.name}`, "Point at the figure, or focus it and press ← → to move along the draws.",
+  const chart = panel(`trace of ${trace.name}`, "Point at the figure, or focus it and press ← →.",
     (width) => {
       const chosen = choice.chains;
       const [x, y] = [rangeOf([trace.draw], 0), rangeOf(trace.chains, 0.05)];
@@ -206,7 +209,9 @@ function tracePanel(trace, unit, choice) {
       return { frame, layers, ...alongPoints(frame, stops, []) };
     });
   choice.follow(chart.redraw);
-  return html("div", {}, legend(names.map((name, i) => [`line trace c${i % 7}`, name])), chart);
+  const words = legend(names.map((name, i) => [`line trace c${i % 7}`, name]));
+  if (trace.rhat !== null) words.append(html("span", {}, `R-hat ${format(trace.rhat, 3)}`));
+  return html("div", {}, words, chart);
 }
 
 /** Residuals of all readings, against a coordinate, the prediction or their order. */
@@ -228,7 +233,8 @@ function residualPanel(groups) {
       const range = rangeOf(shown.map(valuesOf), 0.03);
       const reach = Math.max(4, ...shown.flatMap((group) => group.score.map((s) => Math.min(8, Math.abs(s ?? 0)))));
       const words = against.selectedOptions[0].textContent;
-      const frame = frameOf(width, HEIGHT, { range, text: words },
+      const name = against.value.startsWith("at ") ? { math: [words, ""] } : { text: words };
+      const frame = frameOf(width, HEIGHT, { range, ...name },
         { range: [-1.08 * reach, 1.08 * reach], text: "z-score" });
       const [marks, layers] = [[], [areaOf(frame, range, [-1.96, -1.96], [1.96, 1.96], "expected"),
         lineOf(frame, range, [0, 0], "zero")]];
