@@ -12,10 +12,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 import results
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
+
+from bpinn.plot import drawing
 
 TWO_DIMENSIONS = """
 `benchmarks/two_dimensions.py` takes these numbers from the runs of [reproduction.md](reproduction.md): default
@@ -28,7 +28,7 @@ SETUPS = {
     "all": "One process per core",
     "trust": "From a cold start to an answer that can be trusted",
 }
-OURS, THEIRS = "#c44e52", "#4c72b0"
+OURS, THEIRS = drawing.BLUE, drawing.GREY
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -325,40 +325,40 @@ def figure_of_peers(found: dict[str, Any], path: Path) -> bool:
         for name, peer, runs in peers_with(found, "trust")
         if any(row.get("trustworthy") for row in runs.rows)
     ]
-    panels = [("effective samples per second, start to answer, all cores", rates)]
+    panels = [("effective samples per second, from start to answer", rates)]
     panels += [("seconds from a cold start to R-hat < 1.01, ESS > 400", seconds)]
     panels = [(title, [bar for bar in bars if bar[1]]) for title, bars in panels]
     if not any(bars for _, bars in panels):
         return False
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    with matplotlib.rc_context(drawing.STYLE):
+        figure = Figure(figsize=(10, 3.2), layout="constrained")
+        axes = figure.subplots(1, 2)
     for axis, (title, bars) in zip(axes, panels, strict=True):
         labels, values, ours = zip(*reversed(bars), strict=True) if bars else ((), (), ())
         axis.barh(labels, values, color=[OURS if own else THEIRS for own in ours])
         axis.bar_label(axis.containers[0], [number(v) for v in values], padding=3, fontsize=8)
-        axis.set_title(title, fontsize=9)
-        axis.margins(x=0.15)
+        axis.set_xlabel(title, fontsize=10)
+        axis.margins(x=0.2)
         if bars:
             axis.set_xscale("log")
             axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
+        axis.tick_params(labelsize=9)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
     return True
 
 
 def figure_of_scaling(found: dict[str, Any], path: Path) -> None:
     studies = found["scaling"]["gradients"]
-    figure, axes = plt.subplots(1, len(studies), figsize=(2.3 * len(studies), 2.5), sharey=True, layout="constrained")
-    for axis, (name, part) in zip(np.atleast_1d(axes), studies.items(), strict=True):
-        axis.loglog(part["sizes"], part["microseconds"], "o-", color=OURS, markersize=3)
-        axis.set_xticks(part["sizes"], [str(size) for size in part["sizes"]], fontsize=7)
+    with matplotlib.rc_context(drawing.STYLE):
+        figure = Figure(figsize=(2.3 * len(studies), 2.6), layout="constrained")
+        axes = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
+    for axis, (name, part) in zip(axes, studies.items(), strict=True):
+        axis.loglog(part["sizes"], part["microseconds"], "o-", color=OURS, markersize=4)
+        axis.set_xticks(part["sizes"], [str(size) for size in part["sizes"]], fontsize=8)
         axis.minorticks_off()
-        axis.set_title(f"{name}: slope {part['slope']:.2f}", fontsize=9)
-        axis.grid(alpha=0.3)
-    np.atleast_1d(axes)[0].set_ylabel("µs per gradient")
+        axis.set(xlabel=name, title=f"slope {part['slope']:.2f}")
+    axes[0].set_ylabel("µs per gradient")
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 # --- the page ---

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,16 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 import bpinn as bp
 from bpinn.forward import attempted
-from bpinn.plot import drawing
+from bpinn.plot import drawing, views
 from bpinn.problem_file import ProblemFile, read_problem
 from gallery import classical
 
 HERE = Path(__file__).parent
-NUMBERS, PROBLEM, TEXT, RUN = "numbers.json", "problem.toml", "text.md", "run.py"
+NUMBERS, PROBLEM, TEXT, RUN, AXES = "numbers.json", "problem.toml", "text.md", "run.py", "axes.json"
 MOST_BYTES = 80_000
 SCALES = ("length_", "amplitude_", "weight_sd_", "bias_sd_")  # of fields: not what one asks for
 
@@ -59,6 +59,12 @@ class Entry:
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """Names of axes with their units, by quantity, where they are known."""
+        path = self.folder / AXES
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     @classmethod
     def of_suite(cls, file: str, name: str) -> "Entry":
@@ -217,44 +223,37 @@ def figure_of(entry: Entry, result: bp.Result, exact: Mapping[str, np.ndarray]) 
     flat = [q for q in quantities if q not in result.problem.fields or len(result.problem.inputs(q)) == 1]
     if not flat:  # a field over two coordinates
         return bp.plot.maps(result, quantities[0], truth=entry.truth[quantities[0]])
-    columns = min(3, len(flat) + len(unknowns))
-    count = len(flat) + len(unknowns)
-    with matplotlib.rc_context(drawing.STYLE):
-        figure = Figure(figsize=(3.3 * columns, 2.5 * -(-count // columns)), layout="constrained")
-        axes = [figure.add_subplot(-(-count // columns), columns, i + 1) for i in range(count)]
-        for i, (ax, quantity) in enumerate(zip(axes, flat, strict=False)):
-            band(ax, entry, result, quantity)
-            ax.get_legend().set_visible(i == 0)
-        for i, (ax, name) in enumerate(zip(axes[len(flat) :], unknowns, strict=True)):
-            histograms(ax, entry, name, result.draws(name).ravel(), exact.get(name))
-            if i == 0:
-                ax.legend(frameon=False, fontsize=7)
-    return figure
+    panels: list[drawing.Draw] = [partial(band, entry=entry, result=result, quantity=quantity) for quantity in flat]
+    panels += [partial(posterior, entry=entry, result=result, name=n, exact=exact.get(n)) for n in unknowns]
+    return drawing.figure(panels, 2 if len(panels) in (2, 4) else 3, drawing.BESIDE)
 
 
 def band(ax: Axes, entry: Entry, result: bp.Result, quantity: str) -> None:
-    truth = entry.truth.get(quantity)
-    bp.plot.band(result, quantity, truth=truth, ax=ax)
+    view = views.view(result, quantity, None, entry.truth.get(quantity), f"gallery {entry.name}")
+    drawing.draw_band(ax, view, 0.95)
     if entry.later:
         rows = np.genfromtxt(entry.folder / entry.later, delimiter=",", names=True)
         ax.plot(rows["t"], rows["value"], "x", color=drawing.BLACK, ms=4, label="not used")
-        ax.legend(frameon=False)
-    ax.get_legend().set(loc="best")
-    for text in ax.get_legend().get_texts():
-        text.set_fontsize(7)
+    (along,) = view.varying
+    ax.set(xlabel=entry.axes.get(along, views.math(along)), ylabel=entry.axes.get(quantity, views.math(quantity)))
 
 
-def histograms(ax: Axes, entry: Entry, name: str, draws: np.ndarray, exact: np.ndarray | None) -> None:
-    both = draws if exact is None else np.concatenate([draws, exact])
-    bins = np.linspace(*np.quantile(both, [0.005, 0.995]), 40)
-    ax.hist(draws, bins, density=True, color=drawing.BLUE, alpha=0.3, label="bpinn")
+def posterior(ax: Axes, entry: Entry, result: bp.Result, name: str, exact: np.ndarray | None) -> None:
+    """The posterior of an unknown, over that of a least-squares likelihood with the equation solved exactly."""
+    draws = result.draws(name)
+    drawing.draw_posterior(ax, views.NumberDraws(name, draws))
+    low, high = np.quantile(draws if exact is None else np.concatenate([draws.ravel(), exact]), [0.003, 0.997])
     if exact is not None:
-        ax.hist(exact, bins, density=True, histtype="step", color=drawing.ORANGE, lw=1.2, label="solved exactly")
-    for what, values in (("published", entry.published), ("truth", entry.truth)):
-        if name in values:
-            ax.axvline(values[name], color=drawing.BLACK, ls="--", lw=1.0, label=what)
-    ax.xaxis.set_major_locator(MaxNLocator(4))
-    ax.set(xlabel=name, yticks=[])
+        heights, edges = np.histogram(exact, np.linspace(low, high, 31), density=True)
+        ax.stairs(heights, edges, color=drawing.SOLUTIONS, lw=1.4, label="equation solved exactly")
+        ax.set_ylim(top=max(ax.get_ylim()[1], 1.05 * heights.max()))
+    known = [(what, values[name]) for what in ("published", "truth") if name in (values := getattr(entry, what))]
+    for what, value in known:
+        ax.axvline(value, color=drawing.BLACK, ls="--", lw=1.2, label=what)
+    ends = [low, high, *(value for _, value in known)]
+    room = 0.04 * (max(ends) - min(ends))
+    ax.set(xlim=(min(ends) - room, max(ends) + room), xlabel=entry.axes.get(name, views.math(name)))
+    ax.locator_params(axis="x", nbins=5)
 
 
 def thumbnail_of(entry: Entry, result: bp.Result) -> Figure:
@@ -267,10 +266,10 @@ def thumbnail_of(entry: Entry, result: bp.Result) -> Figure:
             names = result.problem.inputs(quantity)
             axes = [np.linspace(*result.problem.domain[c], 60) for c in names]
             at = dict(zip(names, np.meshgrid(*axes, indexing="ij"), strict=True))
-            ax.pcolormesh(axes[0], axes[1], result.predict(quantity, at).mean.T, shading="gouraud")
+            values = result.predict(quantity, at).mean.T
+            ax.pcolormesh(axes[0], axes[1], values, cmap=drawing.VALUES, shading="gouraud")
         else:
             band(ax, entry, result, quantity)
-            ax.get_legend().remove()
         ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
     return figure
 

@@ -181,7 +181,10 @@ def default_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     """The rank curves of all quantities minus the uniform one, for HMC on each problem."""
-    import matplotlib.pyplot as plt
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from bpinn.plot import drawing
 
     shown = [row for row in found.values() if row["exact"] and (work / f"{row['problem']}-hmc").is_dir()]
     if not shown:
@@ -189,8 +192,10 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     from bpinn.calibration import Calibration
     from bpinn.run_folder.files import read_arrays
 
-    canvas, axes = plt.subplots(1, len(shown), figsize=(2.7 * len(shown), 2.9), sharey=True, layout="constrained")
-    for axis, row in zip(np.atleast_1d(axes), shown, strict=True):
+    with matplotlib.rc_context(drawing.STYLE):
+        canvas = Figure(figsize=(2.7 * len(shown), 2.9), layout="constrained")
+        axes = canvas.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axis, row in zip(axes, shown, strict=True):
         files = [work / f"{row['problem']}-hmc" / f"simulation-{i}.npz" for i in range(row["simulations"])]
         parts = [read_arrays(file) for file in files]
         names = tuple(row["evidence"])
@@ -204,21 +209,21 @@ def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
             curve = np.mean(kept.pit[:, [i]] <= points, axis=0) - points
             scale = name.startswith(("noise_", "length_", "amplitude_", "weight_sd_"))
             special = name in ("k", "log likelihood") or scale
-            colour = {"k": "#c44e52", "log likelihood": "black"}.get(name, "#dd8452" if special else "#4c72b0")
+            named = {"k": drawing.ORANGE, "log likelihood": drawing.BLACK}
+            colour = named.get(name, drawing.CHAINS[1] if special else drawing.BLUE)
             axis.plot(points, curve, color=colour, lw=1.4 if special else 0.6, alpha=1.0 if special else 0.5,
                       label=name if special else None, zorder=3 if special else 2)  # fmt: skip
         axis.set_title(f"({row['problem']}) {row['simulations']} simulations", fontsize=9)
         axis.set_xlabel("rank of the truth", fontsize=8)
         axis.tick_params(labelsize=7)
-    np.atleast_1d(axes)[0].set_ylabel("share below, less uniform", fontsize=8)
+    axes[0].set_ylabel("share below, less uniform", fontsize=8)
     meanings = {}
-    for axis in np.atleast_1d(axes):
+    for axis in axes:
         meanings |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     canvas.legend(
         meanings.values(), meanings, loc="outside lower center", ncols=len(meanings), fontsize=8, frameon=False
     )
     canvas.savefig(path, dpi=110)
-    plt.close(canvas)
     return True
 
 

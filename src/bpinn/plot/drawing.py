@@ -39,6 +39,8 @@ STYLE = {
     "font.size": 10,
     "axes.labelsize": 11,
     "axes.titlesize": 10,
+    "axes.formatter.limits": (-3, 5),  # long labels of ticks would run into each other
+    "axes.formatter.use_mathtext": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.fontsize": 9,
