@@ -127,7 +127,8 @@ def check_in_a_browser(browser, page, width):
     told = tab.evaluate(
         """({ drawn: [...document.images].every(i => i.complete && i.naturalWidth > 0),
         wide: document.documentElement.scrollWidth, window: window.innerWidth,
-        formulas: [...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().width) })"""
+        formulas: [...document.querySelectorAll('math')].filter(m => m.checkVisibility())
+            .map(m => m.getBoundingClientRect().width) })"""
     )
     assert tab.messages == []
     assert [asked for asked in tab.requests if not asked.startswith("data:")] == [page.as_uri()]
