@@ -257,6 +257,17 @@ def test_without_script_everything_is_there(line, browser):
     assert tab.messages == []
 
 
+def test_on_paper_every_figure_is_there(maps, browser):
+    tab = browser.open(maps.as_uri())
+    assert tab.evaluate("[...document.querySelectorAll('details')].every(d => !d.open)")
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate("[...document.images].every(image => image.getBoundingClientRect().height > 50)")
+    assert tab.evaluate("[...document.querySelectorAll('.chart, .choices, button')].every(e => !e.checkVisibility())")
+    tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate("[...document.querySelectorAll('details')].every(d => !d.open)")
+
+
 def contrast(a, b):
     def luminance(colour):
         channels = np.array(numbers_in(colour)[:3]) / 255

@@ -173,7 +173,8 @@ function mapPanel(quantity) {
     const { name, points } = axes[across()];
     shown.textContent = `${name} = ${format(points[position()], decimalsOf(points))}`;
     slider.setAttribute("aria-valuetext", shown.textContent);
-    caption.textContent = quantity.marks.length ? `Readings and points within ${brief(reach())} of this ${name} are shown.` : "";
+    const shownMarks = quantity.marks.length ? `, with readings and points within ${brief(reach())} of it` : "";
+    caption.textContent = `${is3d ? "Maps" : "Slice"} at ${shown.textContent}${shownMarks}.`;
     aside[0]?.replaceChildren(legendOf(quantity, part(), all), profile, caption);
     maps.forEach(([, redrawMap]) => redrawMap());
     profile?.redraw();
@@ -195,10 +196,14 @@ function choices() {
     data.choices.map((one, i) => html("label", {}, buttons[i], one.name)));
 }
 
-/** Put a panel before static figures, which are then closed. */
+/** Put panels before static figures, which are then closed; on paper it is the other way round. */
 function before(details, ...nodes) {
-  details.before(...nodes);
+  const live = html("div", { class: "live" }, nodes);
+  details.before(live);
   details.open = false;
+  let was = false;
+  window.addEventListener("beforeprint", () => { was = details.open; details.open = true; });
+  window.addEventListener("afterprint", () => { details.open = was; });
 }
 
 const usable = data.quantities.some((quantity) => quantity.kind !== "none");

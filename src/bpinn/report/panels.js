@@ -68,6 +68,16 @@ function panel(label, hint, content, backdrop = null) {
   return node;
 }
 
+/** The index of what is nearest, and its distance. */
+function nearest(list, distance) {
+  let [best, least] = [0, Infinity];
+  list.forEach((one, i) => {
+    const far = distance(one);
+    if (far < least) [best, least] = [i, far];
+  });
+  return [best, least];
+}
+
 /** Stepping through points along one coordinate (left, right) and through readings (up, down); nearest to a pixel. */
 function alongPoints(frame, stops, marks) {
   const lists = { stops, marks };
@@ -86,11 +96,9 @@ function alongPoints(frame, stops, marks) {
   return {
     holds: (place) => place.i < lists[place.name].length,
     pick(x, y) {
-      const far = marks.map((mark) => Math.hypot(frame.px(mark.x) - x, frame.py(mark.y) - y));
-      const nearest = far.indexOf(Math.min(...far));
-      if (nearest >= 0 && (far[nearest] < NEAR || !stops.length)) return { name: "marks", i: nearest };
-      const off = stops.map((stop) => Math.abs(frame.px(stop.x) - x));
-      return stops.length ? { name: "stops", i: off.indexOf(Math.min(...off)) } : null;
+      const [mark, far] = nearest(marks, (one) => Math.hypot(frame.px(one.x) - x, frame.py(one.y) - y));
+      if (far < NEAR || (marks.length && !stops.length)) return { name: "marks", i: mark };
+      return stops.length ? { name: "stops", i: nearest(stops, (one) => Math.abs(frame.px(one.x) - x))[0] } : null;
     },
     step(place, key) {
       const main = stops.length ? "stops" : "marks";
@@ -231,7 +239,7 @@ function residualPanel(groups) {
     "Point at a reading, or focus the figure and press ← → to go through them.", (width) => {
       const shown = groups.filter((group) => !hidden.has(group) && valuesOf(group));
       const range = rangeOf(shown.map(valuesOf), 0.03);
-      const reach = Math.max(4, ...shown.flatMap((group) => group.score.map((s) => Math.min(8, Math.abs(s ?? 0)))));
+      const reach = Math.max(4, rangeOf(shown.map((group) => group.score.map((s) => Math.min(8, Math.abs(s ?? 0)))), 0)[1]);
       const words = against.selectedOptions[0].textContent;
       const name = against.value.startsWith("at ") ? { math: [words, ""] } : { text: words };
       const frame = frameOf(width, HEIGHT, { range, ...name },
@@ -240,6 +248,7 @@ function residualPanel(groups) {
         lineOf(frame, range, [0, 0], "zero")]];
       for (const group of shown)
         group.score.forEach((score, i) => {
+          if (score === null) return;
           const places = Object.entries(group.at).map(([c, at]) => `${c} = ${at[i]}`.replaceAll("-", "−"));
           const number = (value) => format(value, group.decimals);
           const mark = {
