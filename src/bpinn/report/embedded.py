@@ -216,11 +216,13 @@ def _decimals(parts: Mapping[str, np.ndarray]) -> int:
     """Decimals that give a typical sd three digits, and values at most seven; negative for large numbers."""
     mean = np.abs(parts["mean"][np.isfinite(parts["mean"])])
     largest = float(mean.max(initial=0.0)) or 1.0
-    spread = parts.get("sd", (parts.get("high", mean) - parts.get("low", mean)) / 4 if "high" in parts else None)
-    typical = largest / 10
-    if spread is not None:
-        positive = spread[np.isfinite(spread) & (spread > 0)]
-        typical = min(typical, float(np.median(positive))) if positive.size else typical
+    spread = np.zeros(0)
+    if "sd" in parts:
+        spread = parts["sd"]
+    elif "high" in parts:
+        spread = (parts["high"] - parts["low"]) / 4
+    positive = spread[np.isfinite(spread) & (spread > 0)]
+    typical = min(largest / 10, float(np.median(positive))) if positive.size else largest / 10
     wanted = 2 - int(np.floor(np.log10(typical)))
     return min(wanted, 6 - int(np.floor(np.log10(largest))))
 
