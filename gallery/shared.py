@@ -242,7 +242,8 @@ def posterior(ax: Axes, entry: Entry, result: bp.Result, name: str, exact: np.nd
     """The posterior of an unknown, over that of a least-squares likelihood with the equation solved exactly."""
     draws = result.draws(name)
     drawing.draw_posterior(ax, views.NumberDraws(name, draws))
-    low, high = np.quantile(draws if exact is None else np.concatenate([draws.ravel(), exact]), [0.003, 0.997])
+    ranges = [np.quantile(part, [0.003, 0.997]) for part in (draws, exact) if part is not None]
+    low, high = np.min(ranges), np.max(ranges)
     if exact is not None:
         heights, edges = np.histogram(exact, np.linspace(low, high, 31), density=True)
         ax.stairs(heights, edges, color=drawing.SOLUTIONS, lw=1.4, label="equation solved exactly")
