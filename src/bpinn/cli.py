@@ -64,6 +64,9 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the re
 Within = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Stop after so many seconds, with the best answer so far.")
 ]
+ProgressTo = Annotated[
+    Path | None, typer.Option("--progress", metavar="FILE", help="Write progress to this file, as JSON, for programs.")
+]
 Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by default.", min=1)]
 Cluster = Annotated[
     str | None,
@@ -204,11 +207,14 @@ def run(
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    progress: ProgressTo = None,
 ) -> None:
     """Run a problem file. After Ctrl-C, or when time is over, `bpinn resume` continues the run."""
     from bpinn import commands
 
-    commands.run(file, out, _changed(changes, method), cores, cluster, within, allow_outside, no_report, quiet, as_json)
+    commands.run(
+        file, out, _changed(changes, method), cores, cluster, within, allow_outside, no_report, quiet, as_json, progress
+    )  # fmt: skip
 
 
 @app.command(cls=Command)
@@ -220,11 +226,12 @@ def resume(
     no_report: NoReport = False,
     quiet: Quiet = False,
     as_json: Json = False,
+    progress: ProgressTo = None,
 ) -> None:
     """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
     from bpinn import commands
 
-    commands.resume(folder, cores, cluster, within, no_report, quiet, as_json)
+    commands.resume(folder, cores, cluster, within, no_report, quiet, as_json, progress)
 
 
 @app.command(cls=Command)

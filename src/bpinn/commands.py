@@ -27,6 +27,7 @@ from bpinn.inference import check_within
 from bpinn.native import compilation_cache
 from bpinn.problem_file import read_problem
 from bpinn.progress import Display
+from bpinn.progress_file import ProgressFile, portrait
 from bpinn.readings import extent
 from bpinn.result import Result
 from bpinn.run_folder import runs
@@ -35,6 +36,7 @@ from bpinn.run_time import facts_of
 from bpinn.sweep import sweep as run_all
 
 DISTRUST, STOPPED = 3, 130  # exit codes; invalid input is `bpinn.cli.WRONG`
+ACROSS, MOST_DRAWS = {1: 101, 2: 21}, 1000  # points of each coordinate, and draws, for fields as a page shows them
 MOST_CACHED = 2**28  # bytes of compiled programs; the oldest are removed
 
 
@@ -115,6 +117,7 @@ def run(
     no_report: bool,
     quiet: bool,
     as_json: bool,
+    progress: Path | None,
 ) -> None:
     where = Where(cores, cluster, within)
     where.check()
@@ -128,7 +131,7 @@ def run(
             f"  in {started.folder}",
         ):
             print(line, file=sys.stderr)
-    _go(started, where, quiet, as_json, no_report)
+    _go(started, where, quiet, as_json, no_report, progress)
 
 
 def resume(
@@ -139,11 +142,12 @@ def resume(
     no_report: bool,
     quiet: bool,
     as_json: bool,
+    progress: Path | None,
 ) -> None:
     where = Where(cores, cluster, within)
     where.check()
     found = runs.open_run(folder)
-    _go(found, where, quiet, as_json, no_report)
+    _go(found, where, quiet, as_json, no_report, progress)
 
 
 def report(folder: Path, as_json: bool) -> None:
@@ -156,8 +160,12 @@ def _warn(message: str) -> None:
     print(f"bpinn: {message}", file=sys.stderr)
 
 
-def _go(started: runs.FileRun, where: Where, quiet: bool, as_json: bool, no_report: bool) -> None:
+def _go(
+    started: runs.FileRun, where: Where, quiet: bool, as_json: bool, no_report: bool, progress: Path | None
+) -> None:
     report: Callable[[Progress], None] = (lambda _: None) if quiet or as_json else Display()
+    if progress is not None:
+        report = ProgressFile(progress)
     has_report = started.is_done and started.page.exists()
     begun, within = preview.clock(), where.within
     kept = f"what the chains have done so far is kept; resume with: bpinn resume {started.folder}"
@@ -171,6 +179,8 @@ def _go(started: runs.FileRun, where: Where, quiet: bool, as_json: bool, no_repo
         why = "stopped" if stopped else f"{within:g} s are over"
         _warn(f"{why}; {kept}")
     forward: ForwardCheck | str = ""
+    if isinstance(report, ProgressFile):
+        report.write({"state": "ended", **outcome(result, started)})
     if not (stopped or no_report or has_report):
         forward = attempted(result)
         started.report(result, forward)
@@ -217,6 +227,24 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
         ],
         "preview": bool(getattr(result.method, "instead_of", "")),
     }
+
+
+def outcome(result: Result, started: runs.FileRun) -> dict[str, Any]:
+    """What `--json` prints of a run, with traces of unknowns and fields across the domain: what a page shows of it."""
+    found = {"result": _as_json(result, started), **portrait(result.monitor, result.functionals)}
+    return found | {"bands": [_across(result, band) for band in found["bands"]]}
+
+
+def _across(result: Result, band: dict[str, Any]) -> dict[str, Any]:
+    """The band of a field of one or two coordinates on a mesh, instead of at some points."""
+    inputs = [*band["at"]]
+    if len(inputs) > 2:
+        return band
+    axes = [np.linspace(*result.problem.domain[c], ACROSS[len(inputs)]) for c in inputs]
+    at = {c: mesh.ravel() for c, mesh in zip(inputs, np.meshgrid(*axes, indexing="ij"), strict=True)}
+    found = result.thinned(MOST_DRAWS).predict(band["name"], at)
+    low, high = found.interval(0.95)
+    return {**band, "at": at, "mean": found.mean, "low": low, "high": high}
 
 
 def compare(folders: list[Path], as_json: bool) -> None:

@@ -16,7 +16,7 @@ from bpinn.engine import Progress, interrupts
 from bpinn.errors import InputError
 from bpinn.methods import LastLayer, Method
 from bpinn.problem import Problem
-from bpinn.progress import Display, estimates
+from bpinn.progress import Watcher, estimates
 from bpinn.result import Result
 
 STEPS = 4000  # of the fit
@@ -100,8 +100,8 @@ def answer(
 
     preview = Preview(draw, problem, method, seed)
     is_possible = previewed and _is_possible(preview, method)
-    beside = is_possible and (isinstance(report, Display) or within is not None)
-    if isinstance(report, Display):
+    beside = is_possible and (isinstance(report, Watcher) or within is not None)
+    if isinstance(report, Watcher):
         report.preview = preview.estimates
     after = AFTER_SECONDS if within is None else min(AFTER_SECONDS, EARLIEST * within)
 

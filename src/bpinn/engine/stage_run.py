@@ -41,6 +41,26 @@ class Progress:
     def stage(self) -> str:
         return self.running.name
 
+    @property
+    def slowest(self) -> int:
+        """Steps that every chain has done."""
+        return min(chain.done for chain in self.chains)
+
+    @property
+    def done(self) -> int:
+        """Steps of all chains; a chain that ended early counts as if it had done all of its steps."""
+        return sum(self.running.num_steps if chain.finished else chain.done for chain in self.chains)
+
+    @property
+    def total(self) -> int:
+        return self.running.num_steps * len(self.chains)
+
+    @property
+    def figures(self) -> list[str]:
+        """Figures of the sampler, such as the step size, once there are some."""
+        latest = [chain.latest for chain in self.chains if chain.latest]
+        return self.running.figures(latest) if latest else []
+
 
 class StageRun:
     """The chains of a stage, which start at ``positions``, where the previous stage ended."""

@@ -47,6 +47,7 @@ def read_problem(
     *,
     allow_outside: bool = False,
     renamed: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> ProblemFile:
     """Read a problem file and its data files.
 
@@ -55,8 +56,9 @@ def read_problem(
         changes: key=value texts such as "inference.chains=2", each of which sets a key.
         allow_outside: allow data files outside the folder of the problem file.
         renamed: actual paths of data files by their name in the file, where they differ, as in the folder of a run.
+        text: the content of the file, if it is not the one on disk.
     """
-    path, content = read_toml(Path(path))
+    path, content = read_toml(Path(path)) if text is None else (Path(path), parse_toml(text, Path(path)))
     for change in changes:
         _change(content, change)
     try:
@@ -97,13 +99,19 @@ def _load(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: there is no such file; `bpinn new NAME` creates one from a template")
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path}: larger than {LARGEST // 2**20} MiB; move the readings to data files")
-        return tomllib.loads(path.read_bytes().decode())
+        return parse_toml(path.read_bytes().decode(), path)
     except InputError:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start + 1} is not UTF-8 text") from None
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """The tables of a problem file; ``path`` is its name in messages."""
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
     except (RecursionError, ValueError):  # deeply nested tables; numbers with thousands of digits

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from bpinn.errors import DamagedError, InputError
 
-DRAWS, LOCK = "draws.npy", "lock"
+MANIFEST, RESULT, DRAWS, LOCK = "manifest.json", "result.npz", "draws.npy", "lock"
 # Temporary files left by a process that was killed while writing; all are written by the process that holds the lock.
 UNFINISHED = (
     ".manifest.json.*.part", ".problem.npz.*.part", ".result.npz.*.part", ".draws.npy.*.part",

@@ -15,11 +15,12 @@ import numpy as np
 from bpinn.errors import InputError
 from bpinn.methods import Method
 from bpinn.problem import Problem
-from bpinn.run_folder.files import LOCK, UNFINISHED, only_one, write_file
+from bpinn.run_folder.files import LOCK, MANIFEST, UNFINISHED, only_one, write_file
+from bpinn.run_folder.files import RESULT as RESULT
 from bpinn.storage import describe_problem, describe_settings, rebuild_settings, save_problem
 
 FORMAT, READABLE = 2, (1, 2)  # the format that is written, and those that can be read; 1 is version 0.1's
-MANIFEST, RESULT, PROBLEM = "manifest.json", "result.npz", "problem.npz"
+PROBLEM = "problem.npz"
 
 
 def versions() -> dict[str, str]:
