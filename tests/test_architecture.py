@@ -32,7 +32,9 @@ ORDER = [
     "problem_file.toml_table", "problem_file.settings", "problem_file.data", "problem_file.sensors", "problem_file",
     "run_folder.runs", "run_folder", "templates", "scatter", "draft", "run_time", "paper.cases", "paper.claims", "paper.numbers", "paper.figures",
     "paper.settings", "paper.comparison", "paper.priors", "paper.catalogue", "paper.reproduction",
-    "sweep.plan", "sweep.table", "sweep", "commands", "cli", "__main__",
+    "sweep.plan", "sweep.table", "sweep", "commands",
+    "studio.text_edits", "studio.folder", "studio.guard", "studio.helper", "studio.worker", "studio.processes", "studio.app", "studio",
+    "cli", "__main__",
 ]  # fmt: skip
 
 

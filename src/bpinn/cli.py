@@ -1,5 +1,5 @@
 """The command line: bpinn new | check | prior | run | resume | report | forward | next |
-compare | reproduce | calibrate | sweep.
+compare | reproduce | calibrate | sweep | studio.
 
 This module has the arguments, and `bpinn.commands` the rest: help does not need JAX, which takes a second to import.
 
@@ -360,3 +360,15 @@ def sweep(
     from bpinn import commands
 
     commands.sweep(file, over or [], seeds, out, _changed(changes, method), cores, cluster, allow_outside, quiet)
+
+
+@app.command()
+def studio(
+    folder: Annotated[Path, typer.Argument(help="The folder of your problems; this one by default.")] = Path("."),
+    port: Annotated[int, typer.Option(help="The port to use; a free one by default.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
+) -> None:
+    """State, run, watch and compare problems on a page in your browser, served by this machine for you alone."""
+    from bpinn.studio import serve
+
+    serve(folder, port, browser)
