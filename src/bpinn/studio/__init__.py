@@ -34,6 +34,7 @@ def serve(folder: Path, port: int, browser: bool) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((LOOPBACK, port))
+            listening.listen()  # a browser that is faster than the server waits for it
         except OSError as error:
             raise InputError(
                 f"--port {port}: cannot be used: {error.strerror}; give another, or leave it out"
@@ -44,8 +45,8 @@ def serve(folder: Path, port: int, browser: bool) -> None:
         if browser:
             webbrowser.open(studio.address)
         settings = uvicorn.Config(
-            studio.app, log_level="warning", access_log=False, server_header=False, ws="none", lifespan="on",
-            timeout_graceful_shutdown=2, h11_max_incomplete_event_size=2**14,
+            studio.app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, ws="none",
+            lifespan="on", timeout_graceful_shutdown=2,
         )  # fmt: skip
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has shut down
             uvicorn.Server(settings).run(sockets=[listening])

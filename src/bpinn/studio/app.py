@@ -19,7 +19,7 @@ from starlette.routing import Route
 from bpinn.errors import InputError
 from bpinn.studio import folder as folders
 from bpinn.studio.folder import Folder, MissingError
-from bpinn.studio.guard import VIEW, Guard, Keys
+from bpinn.studio.guard import VIEW, Guard, Keys, RefusedError
 from bpinn.studio.helper import Helper
 from bpinn.studio.processes import Child, Processes
 from bpinn.templates import TEMPLATES, write_template
@@ -69,7 +69,7 @@ class Studio:
             Route(f"{run}/{{does:str}}", self.act, methods=["POST"]),
             Route(f"/{VIEW}/{{key}}/{{name}}/{{run}}/{{file:path}}", self.view),
         ]
-        handlers: Any = {InputError: _refused, HTTPException: _unknown, Exception: _failed}
+        handlers: Any = {InputError: _refused, RefusedError: _cut_off, HTTPException: _unknown, Exception: _failed}
         app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
         app.router.redirect_slashes = False
         self.app = Guard(app, self.keys, port)
@@ -348,6 +348,12 @@ async def _quietly(answer: Awaitable[Any]) -> None:
 
 async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 404 if isinstance(error, MissingError) else 400)
+
+
+async def _cut_off(request: Request, error: Exception) -> Response:
+    """A body that turned out too long; what is left of it is not read."""
+    assert isinstance(error, RefusedError)
+    return JSONResponse({"error": str(error)}, error.status, {"connection": "close"})
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

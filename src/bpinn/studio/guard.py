@@ -19,6 +19,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 VIEW = "view"  # reports have addresses of their own
 LARGEST_BODY, LARGEST_UPLOAD = 2 * 2**20, 200 * 2**20  # bytes; the latter as for data files of the program
+LARGEST_HEAD = 2**15
 UPLOADS = ("/upload", "/draft")
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -103,6 +104,8 @@ class Guard:
     def _checked(self, scope: Scope) -> tuple[Scope, int]:
         """The request with the token removed, and how long its body may be."""
         headers: dict[str, str] = {}
+        if sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["path"]) > LARGEST_HEAD:
+            raise RefusedError(431, "the head of the request is too large")
         for name, value in scope["headers"]:
             key = name.decode("latin-1")
             if key in headers and key in ("host", "origin", "content-length", "content-type"):

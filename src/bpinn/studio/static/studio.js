@@ -175,7 +175,9 @@ function drawForm() {
   if (!place_) return;
   if (!problem.check) return fill(place_, h("p", { class: "note" }, "Reading the problem."));
   if (!Object.keys(problem.check.content).length) return fill(place_, h("p", { class: "note" }, "The text cannot be read as tables yet; mend it as text first."));
-  fill(place_, form({ ...problem.check, data: problem.data, columns: problem.columns, known: state.known, change: doing(change), upload: doing(upload) }));
+  const changing = doing(change);
+  const kept = (edits) => { problem.editing = changing(edits); }; // saving waits for it
+  fill(place_, form({ ...problem.check, data: problem.data, columns: problem.columns, known: state.known, change: kept, upload: doing(upload) }));
 }
 
 async function change(edits) {
@@ -242,7 +244,10 @@ async function estimated() {
 }
 
 async function save() {
-  const problem = state.problem, { text } = problem;
+  const problem = state.problem, typing = document.activeElement;
+  if (typing?.dataset?.dirty && typing.tagName === "INPUT") typing.dispatchEvent(new Event("change"));
+  await problem.editing;
+  const { text } = problem;
   if (text === problem.saved) return;
   problem.revision = (await api(`problems/${part(problem.name)}/save`, { text, revision: problem.revision })).revision;
   problem.saved = text;
@@ -359,7 +364,7 @@ async function compare(run, wanted) {
 addEventListener("hashchange", doing(open));
 addEventListener("keydown", (event) => {
   if (!state.problem || !(event.ctrlKey || event.metaKey)) return;
-  if (event.key === "s") doing(save)(event);
+  if (event.key.toLowerCase() === "s") doing(save)(event);
   if (event.key === "Enter" && !document.querySelector('[data-key="run"]')?.disabled) doing(start)(event);
 });
 addEventListener("beforeunload", (event) => {
