@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tomllib
+import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from bpinn.errors import InputError
 from bpinn.problem_file import read_problem
 from bpinn.progress_file import ProgressFile, plain
 from bpinn.run_folder import runs
-from bpinn.studio import guard, helper, processes, text_edits
+from bpinn.studio import OPENER, guard, helper, opened, processes, text_edits
 from bpinn.studio.folder import Folder
 
 CHROMIUM = next(
@@ -281,6 +283,28 @@ def test_an_upgrade_to_a_web_socket_is_ignored(studio):
     assert studio.ask("GET", "/", headers=headers)[0] == 403
 
 
+def test_the_address_can_be_followed_from_anywhere(studio):
+    """From a terminal in the browser, for example; but no other page can have it as an image or a frame."""
+    across = {"Origin": None, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert studio.ask("GET", "/TOKEN/", headers=across | {"Sec-Fetch-Dest": "document"})[0] == 200
+    assert studio.ask("GET", "/TOKEN/", headers=across | {"Sec-Fetch-Dest": "iframe"})[0] == 403
+    assert studio.ask("GET", "/TOKEN/api/studio", headers=across | {"Sec-Fetch-Dest": "document"})[0] == 403
+
+
+def test_the_token_is_in_no_argument(tmp_path, monkeypatch):
+    """Other users of the machine see the arguments of a browser; they cannot read the file that it opens."""
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / OPENER).symlink_to(tmp_path / "elsewhere")
+    seen = []
+    monkeypatch.setattr(webbrowser, "open", seen.append)
+    with opened(tmp_path, "http://127.0.0.1:1/token/"):
+        assert seen == [(tmp_path / OPENER).as_uri()]
+        assert 'url=http://127.0.0.1:1/token/"' in (tmp_path / OPENER).read_text()
+        assert stat.S_IMODE((tmp_path / OPENER).lstat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+
+
 def test_the_page_asks_nothing_of_the_network(studio):
     status, headers, page = studio.ask("GET", "/TOKEN/", headers={"Origin": None, "Content-Type": None})
     assert status == 200
@@ -295,6 +319,34 @@ def test_the_page_asks_nothing_of_the_network(studio):
             assert studio.ask("GET", f"/TOKEN/static/{other}")[0] == 200
         assert "http" not in re.sub(r'"http://www\.w3\.org/[^"]*"', "", text)  # names of languages, not addresses
     assert re.findall(r"https?://", page) == []
+
+
+def test_colours_have_contrast():
+    """Text at least 4.5 to 1 and edges 3 to 1 against what they are on, in light and dark (WCAG 2, level AA)."""
+    css = (Path(guard.__file__).parent / "static" / "studio.css").read_text()
+    schemes = [
+        dict(re.findall(r"--([\w-]+): #(\w+)", block)) for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    ]
+    assert len(schemes) == 2
+
+    def luminance(colour):
+        whole = "".join(c * 2 for c in colour) if len(colour) == 3 else colour
+        parts = [int(whole[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return np.dot(linear, [0.2126, 0.7152, 0.0722]) + 0.05
+
+    on = {
+        "page": ["ink", "soft"], "card": ["ink", "soft", "accent", "good", "care", "bad", "dot", "mean"],
+        "tint": ["ink", "soft", "accent"], "accent": ["on-accent"], "good-tint": ["ink", "good"],
+        "care-tint": ["ink", "care"], "bad-tint": ["ink", "bad"], "field": ["ink", "soft"],
+    }  # fmt: skip
+    for colours in schemes:
+        for ground, texts in on.items():
+            for text in texts:
+                pair = sorted([luminance(colours[ground]), luminance(colours[text])])
+                assert pair[1] / pair[0] > 4.5, (ground, text)
+        edges = sorted([luminance(colours["card"]), luminance(colours["edge"])])
+        assert edges[1] / edges[0] > 3
 
 
 # --- what it says of a problem ---
@@ -497,6 +549,24 @@ def test_a_run_that_crashes_leaves_a_message(tmp_path, monkeypatch):
     assert ended["wrong"] == (True, "a sentence")
     assert ended["stop"] == (False, "kept")
     assert ended["die"] == (True, "the process ended with code -9")
+
+
+def test_closing_stops_what_does_not_want_to(tmp_path, monkeypatch):
+    deaf = "import signal, sys, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', file=sys.stderr, flush=True); time.sleep(600)"
+    monkeypatch.setattr(processes, "python", lambda *_: [sys.executable, "-c", deaf])
+    monkeypatch.setattr(processes, "GRACE", (0.1, 0.1))
+
+    async def close():
+        found = processes.Processes(tmp_path)
+        await found.report("p", tmp_path, "run")
+        child = found.children["p", "run"]
+        while not child.said:
+            await asyncio.sleep(0.05)
+        stopped = await found.close()
+        await child.reading
+        return stopped, child.process.returncode
+
+    assert asyncio.run(close()) == (["p/run"], -signal.SIGKILL)
 
 
 def test_links_in_a_run_keep_the_program_out(tmp_path):

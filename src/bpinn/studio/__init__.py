@@ -7,13 +7,17 @@ data and its runs.
 """
 
 import contextlib
+import os
 import socket
 import webbrowser
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 from bpinn.errors import InputError
 
 LOOPBACK = "127.0.0.1"
+OPENER = "open-studio.html"
 
 
 def serve(folder: Path, port: int, browser: bool) -> None:
@@ -42,13 +46,35 @@ def serve(folder: Path, port: int, browser: bool) -> None:
         studio = Studio(folder, listening.getsockname()[1])
         print(f"Studio of {folder.resolve()}: {studio.address}", flush=True)
         print("The address contains the key to it: do not pass it on. Ctrl-C ends the studio and stops its runs.")
-        if browser:
-            webbrowser.open(studio.address)
         settings = uvicorn.Config(
             studio.app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, ws="none",
             lifespan="on", timeout_graceful_shutdown=2,
         )  # fmt: skip
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has shut down
+        opening = opened(folder, studio.address) if browser else contextlib.nullcontext()
+        with opening, contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has shut down
             uvicorn.Server(settings).run(sockets=[listening])
         for run in studio.stopped:
             print(f"Stopped; resume with: bpinn resume {run}")
+
+
+@contextlib.contextmanager
+def opened(folder: Path, address: str) -> Iterator[None]:
+    """Open an address in the browser by a file that only this user can read: others see the arguments of processes.
+
+    The file is in the studio's own folder, where browsers that may not read /tmp find it, and is removed at the end.
+    """
+    path = folder.resolve() / OPENER
+    page = f'<!DOCTYPE html><title>bpinn studio</title><meta http-equiv="refresh" content="0; url={escape(address)}">'
+    try:
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(handle, "w") as file:
+            file.write(page)
+    except OSError:  # a folder that cannot be written to; the address is printed
+        yield
+        return
+    try:
+        webbrowser.open(path.as_uri())
+        yield
+    finally:
+        path.unlink(missing_ok=True)

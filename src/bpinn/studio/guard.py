@@ -123,7 +123,10 @@ class Guard:
             raise RefusedError(403, "the request does not say from which page it comes")
         if origin is not None and origin != f"http://{host}":
             raise RefusedError(403, "requests from other pages are refused")
-        if not viewing and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        # A person may follow the address from anywhere, such as a terminal in the browser, and gets just the page.
+        following = method == "GET" and not rest and headers.get("sec-fetch-dest") == "document"
+        site = headers.get("sec-fetch-site", "none")
+        if not viewing and not following and site not in ("same-origin", "none"):
             raise RefusedError(403, "requests from other pages are refused")
         if not viewing and not self.keys.is_token(first):
             raise RefusedError(403, "the token is missing or wrong; use the address that bpinn studio printed")

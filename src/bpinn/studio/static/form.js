@@ -29,7 +29,7 @@ export function form({ content, formulas, data, columns, known, change, upload }
     const key = JSON.stringify([path, options.as]);
     const control = h("input", {
       "data-key": key, value: value ?? "", size: options.size ?? 8, spellcheck: "false", autocomplete: "off", inputmode: options.number ? "decimal" : null,
-      placeholder: options.placeholder, list: options.list, class: options.wide ? "wide" : "",
+      placeholder: options.placeholder, list: options.list, class: options.wide ? "wide" : options.medium ? "medium" : "",
       oninput: () => { control.dataset.dirty = "yes"; },
       onchange: () => {
         delete control.dataset.dirty;
@@ -122,7 +122,7 @@ export function form({ content, formulas, data, columns, known, change, upload }
     const choices = [...(file === undefined ? [["", "values in the text"]] : []), ...data.map((one) => one.name)];
     return h("div", { class: "card" },
       h("div", { class: "row" },
-        input("reads", [...path, "quantity"], given.quantity, { text: true, list: "quantities", size: 14 }),
+        input("reads", [...path, "quantity"], given.quantity, { text: true, list: "quantities", medium: true }),
         select("from", path, file ?? "", choices, (value) => value && set([...path, "data"], value)),
         kind === "other" ? h("p", { class: "note" }, "noise: ", h("code", {}, JSON.stringify(noise))) : select("noise", path, kind, [["number", "known"], ["inferred", "inferred"], ...(file ? [["column", "a column"]] : [])], chooseNoise),
         kind === "number" && input("sd", [...path, "noise"], noise, { number: true }),

@@ -97,7 +97,7 @@ export function comparison(runs) {
   const result = (run) => run.progress?.result ?? {};
   const line = (title, cell, code = false) => h("tr", {}, h("th", { scope: "row" }, code ? h("code", {}, title) : title), runs.map((run, i) => h("td", {}, cell(run, i))));
   const fields = [...new Set(runs.flatMap((run) => list(run.progress?.bands).filter((band) => Object.keys(band.at ?? {}).length === 1).map((band) => band.name)))];
-  return h("section", { class: "comparison", "aria-label": "Comparison" }, h("h2", {}, `${runs.length} runs compared`),
+  return h("section", { class: "comparison", "aria-label": "Comparison" }, h("h2", {}, `${runs.length} runs compared`), h("div", { class: "beside" },
     h("div", { class: "scroll", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, h("td", {}), runs.map((run, i) => h("th", { scope: "col" }, h("i", { class: `key line run-${i % 6}` }), run.run)))),
       h("tbody", {}, line("verdict", (run) => badge(run)),
@@ -105,8 +105,8 @@ export function comparison(runs) {
         line("worst R-hat of an unknown", (run) => { const all = list(run.progress?.unknowns).map((row) => row.rhat).filter(Number.isFinite); return all.length ? Math.max(...all).toFixed(3) : "–"; }),
         line("draws", (run) => (result(run).draws ? `${result(run).chains} × ${result(run).draws}` : "–")),
         line("time", (run) => duration(Object.values(result(run).seconds ?? {}).reduce((sum, one) => sum + one, 0) || NaN))),
-      keys.length > 0 && h("tbody", {}, h("tr", {}, h("th", { colspan: runs.length + 1, class: "part" }, "Settings that differ")), keys.map((key) => line(key, (run, i) => shown(settings[i][key]), true))))),
-    keys.length === 0 && h("p", { class: "note" }, "The problem files of these runs are the same."),
+      keys.length > 0 && h("tbody", {}, h("tr", {}, h("th", { colspan: runs.length + 1, class: "part" }, "Settings that differ")), keys.map((key) => line(key, (run, i) => shown(settings[i][key]), true)))),
+      keys.length === 0 && h("p", { class: "note" }, "The problem files of these runs are the same.")),
     h("div", { class: "charts" }, names.map((name) => intervals(`${name}: mean and 95% interval`, rows(name))),
       fields.map((name) => {
         const series = runs.flatMap((run, i) => {
@@ -115,5 +115,5 @@ export function comparison(runs) {
         });
         const first = runs.map((run) => list(run.progress?.bands).find((one) => one.name === name)).find(Boolean);
         return plot({ title: `${name}: mean and 95% interval`, xlabel: Object.keys(first.at)[0], ylabel: name, series });
-      })));
+      }))));
 }

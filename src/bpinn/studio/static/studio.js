@@ -17,10 +17,15 @@ const place = () => {
   return { name: name || null, tab: TABS[tab] ? tab : "problem", run: run || null };
 };
 const go = (name, tab = "problem", run = "") => { location.hash = `#/${[name, tab, run].filter(Boolean).map(part).join("/")}`; };
-const mayLeave = () => !state.problem || state.problem.text === state.problem.saved || confirm("This problem has changes that are not saved. Leave them?");
+const isUnsaved = () => state.problem !== null && state.problem.text !== state.problem.saved;
 
 async function open() {
   const { name, tab, run } = place();
+  if (isUnsaved() && name !== state.problem.name && !confirm("This problem has changes that are not saved. Leave without them?")) {
+    drawProblems();
+    go(state.problem.name, state.problem.tab, state.problem.shown);
+    return;
+  }
   if (!state.studio) state.studio = await api("studio");
   if (name === null) {
     state.problem = null;
@@ -35,18 +40,24 @@ async function open() {
     check();
   }
   Object.assign(state.problem, { tab, shown: run });
-  state.known ??= await api("known");
   drawProblems();
   drawProblem();
+  if (!state.known) doing(known)();
   await watch();
   if (tab === "prior") await drawsOfPrior();
+}
+
+/** What the form offers; the first answer takes some seconds, in which the worker starts. */
+async function known() {
+  state.known = await api("known");
+  if (state.problem) drawForm();
 }
 
 function drawProblems() {
   const names = (state.studio?.problems ?? []).map((one) => one.name), now = state.problem?.name;
   document.title = now ? `${now} · bpinn studio` : "bpinn studio";
   fill(document.getElementById("problems"), h("label", { class: "chooser" }, h("span", {}, "Problem"),
-    h("select", { "data-key": "chooser", onchange: (event) => (mayLeave() ? (event.target.value ? go(event.target.value) : (location.hash = "#/")) : (event.target.value = now ?? "")) },
+    h("select", { "data-key": "chooser", onchange: (event) => { location.hash = event.target.value ? `#/${part(event.target.value)}` : "#/"; } },
       h("option", { value: "", selected: !now }, "All problems"), names.map((name) => h("option", { value: name, selected: name === now }, name)))));
 }
 
@@ -77,7 +88,7 @@ function drawStart() {
     h("section", {}, h("h2", {}, "From my readings"), h("p", { class: "note" }, "A table of numbers as it comes from the instrument: CSV, text, Excel. The draft has its columns, ranges and scatter; you add the equation."),
       h("form", { class: "row", onsubmit: fromFile }, h("label", {}, h("span", {}, "file"), file), h("label", {}, h("span", {}, "name"), drafted), h("button", { class: "primary" }, "Draft a problem"))),
     h("section", {}, h("h2", {}, "From an example"),
-      h("form", { class: "row", onsubmit: fromTemplate }, h("label", {}, h("span", {}, "example"), template), h("label", {}, h("span", {}, "name"), name), h("button", { class: "primary" }, "Create")))));
+      h("form", { class: "row", onsubmit: fromTemplate }, h("label", { class: "whole" }, h("span", {}, "example"), template), h("label", {}, h("span", {}, "name"), name), h("button", { class: "primary" }, "Create")))));
 }
 
 // --- one problem ---
@@ -99,7 +110,7 @@ function drawActions() {
   const problem = state.problem, place_ = document.getElementById("actions");
   if (!place_) return;
   document.getElementById("title").textContent = titleOf(problem);
-  const unsaved = problem.text !== problem.saved;
+  const unsaved = isUnsaved();
   fill(place_, h("button", { type: "button", "data-key": "save", disabled: !unsaved, title: "Ctrl+S", onclick: doing(save) }, unsaved ? "Save" : "Saved"),
     h("button", { type: "button", class: "primary", "data-key": "run", disabled: Boolean(problem.check?.message) || !problem.check, title: "Ctrl+Enter", onclick: doing(start) }, "Run"));
 }
@@ -173,7 +184,7 @@ async function lookAtData(problem) {
 function drawForm() {
   const problem = state.problem, place_ = document.getElementById("form");
   if (!place_) return;
-  if (!problem.check) return fill(place_, h("p", { class: "note" }, "Reading the problem."));
+  if (!problem.check || !state.known) return fill(place_, h("p", { class: "note" }, "Reading the problem."));
   if (!Object.keys(problem.check.content).length) return fill(place_, h("p", { class: "note" }, "The text cannot be read as tables yet; mend it as text first."));
   const changing = doing(change);
   const kept = (edits) => { problem.editing = changing(edits); }; // saving waits for it
@@ -368,6 +379,6 @@ addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !document.querySelector('[data-key="run"]')?.disabled) doing(start)(event);
 });
 addEventListener("beforeunload", (event) => {
-  if (state.problem && state.problem.text !== state.problem.saved) event.preventDefault();
+  if (isUnsaved()) event.preventDefault();
 });
 doing(open)();
