@@ -22,8 +22,9 @@ from bpinn.errors import InputError
 from bpinn.problem_file import read_problem
 from bpinn.progress_file import ProgressFile, plain
 from bpinn.run_folder import runs
+from bpinn.run_folder.files import only_one
 from bpinn.studio import OPENER, guard, helper, opened, processes, text_edits
-from bpinn.studio.folder import Folder
+from bpinn.studio.folder import LOCKS, Folder
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -492,7 +493,7 @@ def test_messages_are_traced_to_their_line(text, line, tmp_path):
 
 
 def test_a_worker_that_dies_or_hangs_is_replaced(tmp_path, monkeypatch):
-    code = "import json, sys, time\nfor line in sys.stdin:\n" + (
+    code = "import json, sys, time\nprint('ready', flush=True)\nfor line in sys.stdin:\n" + (
         "    what = json.loads(line)['what']\n    if what == 'die': sys.exit(1)\n    if what == 'hang': time.sleep(600)\n"
         "    print(json.dumps({'answer': what} if what != 'no' else {'refused': 'it is wrong'}), flush=True)"
     )
@@ -567,6 +568,19 @@ def test_closing_stops_what_does_not_want_to(tmp_path, monkeypatch):
         return stopped, child.process.returncode
 
     assert asyncio.run(close()) == (["p/run"], -signal.SIGKILL)
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="only Linux lists locks")
+def test_runs_of_other_programs_are_seen(studio):
+    run = studio.root / "linked" / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text("{}")
+    try:
+        with only_one(run):
+            assert studio.get("problems/linked/runs")["runs"][0]["state"] == "elsewhere"
+        assert studio.get("problems/linked/runs")["runs"][0]["state"] == "stopped"
+    finally:
+        shutil.rmtree(run)
 
 
 def test_links_in_a_run_keep_the_program_out(tmp_path):

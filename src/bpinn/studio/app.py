@@ -31,7 +31,8 @@ KINDS = {
 STATIC = ("studio.css", "dom.js", "charts.js", "form.js", "runs.js", "studio.js", "icon.svg")
 IN_A_LIST = ("state", "counted", "done", "most", "left", "result")  # of the progress of a run
 PARTS_OF_A_REPORT = ("figures", "tables")
-QUICK, SLOW = 30.0, 300.0  # seconds that reading a problem may take, and its prior or a whole result
+# Seconds that reading a problem may take, reading a large data file, and drawing from a prior or opening a result.
+QUICK, FILES, SLOW = 30.0, 120.0, 300.0
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -108,7 +109,7 @@ class Studio:
 
     async def known(self, request: Request) -> Response:
         """What a form offers: priors with their parameters, surrogates, likelihoods, methods."""
-        return JSONResponse(await self.quick.ask("known", SLOW))
+        return JSONResponse(await self.quick.ask("known", QUICK))
 
     # --- problems ---
 
@@ -126,7 +127,7 @@ class Studio:
             source = scratch / _data_name(request.query_params.get("file"))
             await _receive(request, source)
             paths = {"source": self._shown(source), "folder": self._shown(folder)}
-            said = await self.quick.ask("draft", QUICK, **paths)
+            said = await self.quick.ask("draft", FILES, **paths)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return JSONResponse({"name": folder.name, **said})
@@ -175,7 +176,7 @@ class Studio:
         scratch = self.folder.scratch()
         try:
             await _receive(request, scratch / target.name)
-            seen = await self.quick.ask("look", QUICK, path=self._shown(scratch / target.name))
+            seen = await self.quick.ask("look", FILES, path=self._shown(scratch / target.name))
             shutil.move(scratch / target.name, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -185,7 +186,7 @@ class Studio:
         name, file = request.path_params["name"], request.path_params["file"]
         if file not in [one["name"] for one in self.folder.data(name)]:
             raise MissingError(f"{name}: there is no data file {file!r:.80}")
-        return JSONResponse(await self.quick.ask("look", QUICK, path=self._shown(self.folder.problem(name) / file)))
+        return JSONResponse(await self.quick.ask("look", FILES, path=self._shown(self.folder.problem(name) / file)))
 
     # --- runs ---
 
@@ -279,7 +280,9 @@ def _state_of(path: Path | None, child: Child | None) -> str:
         return "reporting" if child.does == "report" else "stopping" if child.stops else "running"
     if path is None:
         return "failed" if child is None or child.failed else "stopped"
-    return "finished" if folders.is_finished(path) else "stopped"
+    if folders.is_finished(path):
+        return "finished"
+    return "elsewhere" if folders.is_locked(path) else "stopped"
 
 
 def _progress(run: Path) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bpinn.errors import InputError
-from bpinn.run_folder.files import MANIFEST, RESULT, write_file
+from bpinn.run_folder.files import LOCK, MANIFEST, RESULT, write_file
 
 PROBLEM, PROGRESS, LOG, REPORT = "problem.toml", "progress.json", "log.txt", "report.html"
 DATA = (".csv", ".tsv", ".txt", ".dat", ".xlsx", ".xlsm", ".npz", ".parquet")
 NAME = re.compile(r"\w[\w .-]{0,59}")
 LARGEST_TEXT = 2**20  # bytes of a problem file, as for the program
 LARGEST_PROGRESS = 2**23
+LOCKS = Path("/proc/locks")
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps to itself
 
 
@@ -166,6 +167,15 @@ class Folder:
 
 def is_finished(run: Path) -> bool:
     return _is_file(run / RESULT)
+
+
+def is_locked(run: Path) -> bool:
+    """Whether a process has locked a run. It is looked up: trying the lock could get in the way of one that starts."""
+    try:
+        inode, locks = (run / LOCK).stat().st_ino, LOCKS.read_text()
+    except OSError:  # no lock, or not Linux; a run that is resumed finds out by itself
+        return False
+    return any(" FLOCK " in line and f":{inode} " in line for line in locks.splitlines())
 
 
 def has_report(run: Path) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from bpinn.errors import InputError
 
 LARGEST_ANSWER = 2**26  # bytes
+START = 300.0  # seconds that a worker may take to start, on a machine that is busy
 
 
 def python(*arguments: str) -> list[str]:
@@ -29,8 +30,10 @@ class Helper:
         """The worker's answer; `InputError` is its own, or says that it took too long or died."""
         async with self._turn:
             try:
+                async with asyncio.timeout(START):
+                    process = await self._started()
                 async with asyncio.timeout(seconds):
-                    answer = await self._asked({"what": what, **arguments})
+                    answer = await _asked(process, {"what": what, **arguments})
             except TimeoutError:
                 await self.close()
                 raise InputError(f"{what}: stopped after {seconds:.0f} s; make the problem smaller") from None
@@ -44,17 +47,16 @@ class Helper:
             raise InputError(answer["refused"])
         return answer["answer"]
 
-    async def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _started(self) -> asyncio.subprocess.Process:
+        """The worker, once it is ready: it says so when it has imported what it needs."""
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
                 *python("-m", "bpinn.studio.worker"), cwd=self.root, limit=LARGEST_ANSWER,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        await self._process.stdin.drain()
-        return json.loads(await self._process.stdout.readuntil(b"\n"))
+            assert self._process.stdout is not None
+            await self._process.stdout.readuntil(b"\n")
+        return self._process
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -62,3 +64,11 @@ class Helper:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+async def _asked(process: asyncio.subprocess.Process, request: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    await process.stdin.drain()
+    return json.loads(await process.stdout.readuntil(b"\n"))

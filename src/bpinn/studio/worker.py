@@ -197,6 +197,8 @@ def main() -> None:
     """Answer until the studio closes the pipe."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    out.write(b"ready\n")
+    out.flush()
     for line in sys.stdin.buffer:
         request = json.loads(line)
         try:

@@ -4,8 +4,8 @@ import { field, intervals, plot, trace } from "./charts.js";
 import { duration, h, number, withError } from "./dom.js";
 
 const VERDICTS = { good: "good", care: "usable with care", bad: "do not trust" };
-const STATES = { running: "running", stopping: "stopping", reporting: "writing the report", finished: "finished", stopped: "stopped", failed: "failed" };
-export const isActive = (run) => ["running", "stopping", "reporting"].includes(run.state);
+const STATES = { running: "running", stopping: "stopping", reporting: "writing the report", finished: "finished", stopped: "stopped", failed: "failed", elsewhere: "running in another program" };
+export const isActive = (run) => ["running", "stopping", "reporting", "elsewhere"].includes(run.state);
 const list = (value) => (Array.isArray(value) ? value : []);
 const text = (value) => (typeof value === "string" ? value : "");
 
@@ -42,7 +42,7 @@ export function runView({ run, about, act }) {
   const button = (does, name, kind = "") => h("button", { type: "button", class: kind, "data-key": `do-${does}`, onclick: () => act(does) }, name);
   const report = run.report && h("a", { class: "button primary", href: run.report, target: "_blank", rel: "noopener", "data-key": "open-report" }, "Open the report");
   const buttons = h("div", { class: "buttons" },
-    active && run.state !== "reporting" && button("stop", stops(run), "stop"),
+    (run.state === "running" || run.state === "stopping") && button("stop", stops(run), "stop"),
     run.state === "stopped" && run.exists && button("resume", "Resume", "primary"),
     !active && report,
     !active && run.exists && (run.report || result || progress.bands) && button("report", run.report ? "Write the report again" : "Write the report"));
@@ -60,7 +60,7 @@ export function runView({ run, about, act }) {
 function meter(run, progress) {
   const known = progress.state === "running" && progress.most > 0 && run.state === "running";
   const left = !Number.isFinite(progress.left) ? "" : progress.left >= 1 ? `, about ${duration(progress.left)} left` : ", almost done";
-  const said = run.state === "reporting" ? "Writing the report; this takes some seconds." : run.state === "stopping" ? "Stopping; what the chains have done is kept."
+  const said = run.state === "elsewhere" ? "Another program runs it; stop it there." : run.state === "reporting" ? "Writing the report; this takes some seconds." : run.state === "stopping" ? "Stopping; what the chains have done is kept."
     : progress.state === "ended" ? "The draws are done; the report is being written." : known ? `${text(progress.counted)}${left}` : "Starting: reading the problem and compiling.";
   const extra = [known && Number.isFinite(progress.seconds) ? `${duration(progress.seconds)} so far` : "", ...list(progress.figures).map(text), ...list(progress.preview).map(text)].filter(Boolean).join(" · ");
   return h("div", { class: "meter" }, h("progress", { max: known ? progress.most : null, value: known ? progress.done : null, "aria-label": "Progress" }),
