@@ -217,7 +217,7 @@ function drawChecked() {
   seen.classList.toggle("stale", Boolean(found.message));
   if (found.message) {
     const jump = found.line && h("button", { type: "button", "data-key": "jump", onclick: () => toLine(found.line) }, `Show line ${found.line}`);
-    return fill(verdict, h("div", { class: "verdict bad" }, h("strong", {}, "Not yet"), h("p", { id: "message", class: found.message.includes("\n") ? "code" : "" }, found.message), jump));
+    return fill(verdict, h("div", { class: "verdict bad" }, h("strong", {}, "Not yet"), said(found.message), jump));
   }
   const estimate = problem.estimate?.facts;
   fill(verdict, h("div", { class: "verdict good" }, h("strong", {}, "Ready to run"), h("p", {}, found.method),
@@ -229,6 +229,12 @@ function drawChecked() {
       found.priors.length > 0 && [h("dt", {}, "Priors"), found.priors.map(([name, about]) => h("dd", {}, math(name), `: ${about}`))]),
     found.notes.length > 0 && h("ul", { class: "note" }, found.notes.map((note) => h("li", {}, note))),
     h("div", { class: "charts" }, found.readings.filter((group) => !group.exact).map(readings)));
+}
+
+/** A message: its sentence, and below it the formula with a mark, if it has one. */
+function said(message) {
+  const [sentence, ...formula] = message.split("\n");
+  return h("div", { id: "message" }, h("p", {}, sentence), formula.length > 0 && h("pre", {}, formula.join("\n")));
 }
 
 function toLine(line) {
