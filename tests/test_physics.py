@@ -61,6 +61,31 @@ def test_the_tolerance_follows_units():
     assert 0.001 < first < 0.1
 
 
+def test_the_tolerance_does_not_depend_on_an_offset():
+    """Cooling towards a room, in degrees above the room and in kelvins."""
+    t = np.linspace(0.0, 10.0, 20)
+
+    def tolerance(room):
+        def cooling(u, u_t, rate):
+            return u_t + rate * (u - room)
+
+        return (
+            bp.Problem(
+                domain={"t": (0.0, 10.0)},
+                fields={"u": bp.MLP(hidden=(4,))},
+                unknowns={"rate": dist.LogNormal(-1.0, 0.5)},
+                sensors={
+                    "law": bp.Physics(cooling),
+                    "u": bp.Sensors("u", {"t": t}, room + 6 * np.exp(-0.3 * t), noise=0.2),
+                },
+            )
+            .sensors["law"]
+            .noise
+        )
+
+    assert tolerance(285.0) == pytest.approx(tolerance(0.0), rel=0.02)
+
+
 def test_it_is_the_same_as_sensors_that_say_so():
     chosen = problem(bp.Physics(decay))
     law = chosen.sensors["law"]

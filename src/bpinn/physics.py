@@ -110,15 +110,18 @@ def filled(domain: Mapping[str, tuple[float, float]], count: int, skip: int = 1)
 
 @dataclass(frozen=True)
 class Arbitrary:
-    """An equation where its fields are arbitrary: waves as large as their readings, with unknowns from their priors.
+    """An equation where its fields are arbitrary: waves as large as the spread of their readings, around the mean of
+    these, with unknowns from their priors.
 
-    Fields whose spread is not given, or is zero, have a size of one.
+    Without the mean, terms such as T - 285 of temperatures in kelvins would be a hundred times too large. Fields whose
+    spread is not given, or is zero, have a size of one; those whose centre is not given are around zero.
     """
 
     equation: Equation
     names: Names
     priors: Mapping[str, dist.Distribution]
     spreads: Mapping[str, float] = field(default_factory=dict)
+    centres: Mapping[str, float] = field(default_factory=dict)
 
     def typical_size(self) -> float:
         """The median size of the equation's value. A residual is small or large only in comparison with this."""
@@ -158,7 +161,8 @@ class Arbitrary:
                 inputs = names.fields[reference.field]
                 widths = [names.domain[c][1] - names.domain[c][0] for c in inputs]
                 factor = np.prod([(2 * np.pi / w) ** n for w, n in zip(widths, reference.orders, strict=True)])
-                return (self.spreads.get(reference.field) or 1.0) * float(factor) * rng.standard_normal(SAMPLES)
+                waves = (self.spreads.get(reference.field) or 1.0) * float(factor) * rng.standard_normal(SAMPLES)
+                return waves if any(reference.orders) else self.centres.get(reference.field, 0.0) + waves
             draws = np.asarray(self.priors[reference.name].sample(jax.random.key(0), (SAMPLES,)), float)
             return draws if draws.ndim == 1 else draws[SAMPLES // 2]
 

@@ -154,11 +154,10 @@ class Problem(Shown):
         if tolerance is None:
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
             trace_equation(equation, 2, shapes, where)  # which says what is wrong with it
-            spreads = {}
-            for field_name in self.fields:
-                values = [r.values for n, r in read.items() if given[n].quantity == field_name]
-                spreads[field_name] = float(np.std(np.concatenate(values))) if values else 0.0
-            size = Arbitrary(equation, self.names, self.unknowns, spreads).typical_size()
+            values = {f: [r.values for n, r in read.items() if given[n].quantity == f] for f in self.fields}
+            found = {f: np.concatenate(parts) for f, parts in values.items() if parts}
+            spreads, centres = ({f: float(of(v)) for f, v in found.items()} for of in (np.std, np.mean))
+            size = Arbitrary(equation, self.names, self.unknowns, spreads, centres).typical_size()
             if not 0 < size < np.inf:
                 raise InputError(f"{where}: the size of the equation cannot be estimated; give tolerance=")
             tolerance = float(f"{SHARE * size:.2g}")
