@@ -86,6 +86,13 @@ def test_the_tolerance_does_not_depend_on_an_offset():
     assert tolerance(285.0) == pytest.approx(tolerance(0.0), rel=0.02)
 
 
+def test_the_tolerance_does_not_depend_on_the_order_of_arguments():
+    def turned(rate, u_t, u):
+        return u_t + rate * u
+
+    assert problem(bp.Physics(turned)).sensors["law"].noise == problem(bp.Physics(decay)).sensors["law"].noise
+
+
 def test_it_is_the_same_as_sensors_that_say_so():
     chosen = problem(bp.Physics(decay))
     law = chosen.sensors["law"]

@@ -50,6 +50,11 @@ EXPANSION = (
     "a Karhunen-Loève expansion, bp.KarhunenLoeve(bp.SquaredExponential(length=...), terms=120) with a length of about "
     "a quarter of the domain"
 )
+# Noisy readings for each unknown below which points of an equation that is not neutral may outweigh them: with fields
+# whose scales are inferred, with others. For logistic growth a Gaussian process was 2 sd off with 10 for each unknown,
+# a network 1 sd with 3.5.
+FEW_FOR_SCALES, FEW = 15, 5
+
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
 # In the order of what is most often wrong.
@@ -226,6 +231,7 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
     _judge_fields(health, result)
     _judge_edges(health, result)
     _judge_width(health, result)
+    _judge_weight(health, result)
 
 
 def _judge_scatter(health: Diagnosis, group: Group) -> None:
@@ -415,3 +421,24 @@ def _judge_width(health: Diagnosis, result: Result) -> None:
     if ways:
         reason = f"{rows} readings and points for {outputs} output weights: chains are slow"
         health.note("care", reason, "; or ".join([*ways, "bp.GaussianProcess()"]))
+
+
+def _judge_weight(health: Diagnosis, result: Result) -> None:
+    """Whether so few readings inform the unknowns that the points of an equation weigh them by themselves."""
+    problem = result.problem
+    laws = [r for r in problem.readings if r.is_exact and not r.neutral and r.unknowns]
+    names = set().union(*(r.unknowns for r in laws))
+    unknowns = sum(int(np.prod(problem.unknowns[name].shape())) for name in names)
+    readings = sum(len(r.values) for r in problem.readings if not r.is_exact)
+    scaled = sorted(f for f in set().union(*(r.fields for r in laws)) if _infers_scales(problem, f))
+    if not unknowns or readings >= (FEW_FOR_SCALES if scaled else FEW) * unknowns:
+        return
+    words = f"{readings} readings for {unknowns} unknown{'s' if unknowns > 1 else ''}"
+    reason = f"{words}: the points of {laws[0].name} weigh the unknowns by themselves, and so few may not outweigh them"
+    instead = "bp.MLP(), whose weight is less, or " if scaled else ""
+    health.worsen("care", reason, f"more readings; {instead}a comparison with a solver of the equation")
+
+
+def _infers_scales(problem: Problem, name: str) -> bool:
+    field, bounds = problem.fields[name], problem.bounds(name)
+    return bool(field.scale_priors(bounds)) and field.linear(bounds) == slice(0, field.size(bounds))

@@ -166,4 +166,6 @@ class Arbitrary:
             draws = np.asarray(self.priors[reference.name].sample(jax.random.key(0), (SAMPLES,)), float)
             return draws if draws.ndim == 1 else draws[SAMPLES // 2]
 
-        return [values(reference) for reference in self.equation.references]
+        # In an order of their own: the size of an equation must not depend on the order of its arguments.
+        found = {reference: values(reference) for reference in sorted(self.equation.references, key=str)}
+        return [found[reference] for reference in self.equation.references]
