@@ -318,3 +318,14 @@ def test_a_wrong_kernel_in_a_file_is_located(tmp_path):
     (tmp_path / "problem.toml").write_text(FILE.format(kernel='kernel = { kind = "matern52", lenght = 0.3 }'))
     with pytest.raises(bp.InputError, match=r"fields\.u\.kernel.*lenght"):
         read_problem(tmp_path / "problem.toml")
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e6])
+def test_priors_of_positive_fields_follow_the_units_of_their_readings(unit):
+    """A draw of the prior is as large as the readings, whatever they are measured in."""
+    t = np.linspace(0.0, 5.0, 15)
+    readings = bp.Sensors("q", {"t": t}, unit * np.exp(-0.4 * t), noise=0.02 * unit)
+    problem = bp.Problem({"t": (0.0, 5.0)}, {"q": bp.GaussianProcess(positive=True)}, {"q": readings})
+    posterior = bp.Posterior(problem)
+    draws = posterior.evaluate(posterior.sample_prior(jax.random.key(0), 400), "q", {"t": [2.5]})
+    assert 0.1 * unit < np.median(draws) < unit

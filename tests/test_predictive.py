@@ -136,3 +136,14 @@ def test_points_of_an_exact_condition_are_not_called_readings(prior_result):
     predictive._judge_readings(health, check)
     assert "the residuals of law at its points are larger than its tolerance allows" in str(health)
     assert "readings of law" not in str(health)
+
+
+@pytest.mark.parametrize("is_normal", [True, False])
+def test_robust_noise_is_advised_only_where_it_is_not_used(is_normal):
+    none, one = np.zeros(3), np.ones(3)
+    fit = predictive.SensorFit("u", {"x": one}, none, one, one, np.array([0.5, 1e-12, 0.5]), none, scatter=0.5)
+    health = diagnostics.Diagnosis("good", [], [])
+    predictive._judge_readings(health, predictive.Check((fit,)), {"u"} if is_normal else set())
+    assert len(health.reasons) == len(health.advice) == 1
+    assert health.advice[0].startswith("check these readings")
+    assert ("student_t" in health.advice[0]) is is_normal

@@ -4,7 +4,7 @@ A model that cannot explain its data still has a posterior, as smooth and narrow
 each one lies from its prediction given the others, and how much they scatter in total.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from bpinn.compiling import QUICKLY
 from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
+from bpinn.likelihoods import Normal
 from bpinn.posterior import Model
 from bpinn.prior import predicted
 from bpinn.quantities import StoredFunction
@@ -242,7 +243,8 @@ def judge(result: Result, health: Diagnosis) -> None:
         expected = expected_of(fewer, fewer.z)
         if all(np.all(np.isfinite(values)) for values in expected):
             health.check = _compared(fewer, expected)
-            _judge_readings(health, health.check)
+            normal = {r.name for r in fewer.problem.readings if isinstance(r.likelihood, Normal)}
+            _judge_readings(health, health.check, normal)
 
             def between(points: Any) -> dict[str, np.ndarray]:
                 moved = criticism.moved(fewer.problem, points).sampled(MOST_READINGS)
@@ -274,7 +276,7 @@ def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequ
         )
 
 
-def _judge_readings(health: Diagnosis, check: Check) -> None:
+def _judge_readings(health: Diagnosis, check: Check, normal: Set[str]) -> None:
     for group in check.groups:
         if group.scatter < HEALTH_SCATTER:
             verdict = "bad" if group.scatter < HOPELESS_SCATTER else "care"
@@ -292,7 +294,9 @@ def _judge_readings(health: Diagnosis, check: Check) -> None:
         group = by_name[name]
         more = f", and {len(far) - 1} more" if len(far) > 1 else ""
         others = "all readings and other points" if group.is_exact else "all other readings"
-        outliers = "check these readings; or likelihood='student_t', which is robust to outliers"
+        outliers = "check these readings"
+        if name in normal:
+            outliers += "; or likelihood='student_t', which is robust to outliers"
         health.note(
             "care",
             f"{group.named(i)} is {abs(group.score[i]):.1f} sd from its prediction by {others}{more}",

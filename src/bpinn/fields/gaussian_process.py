@@ -28,6 +28,7 @@ MOST_TERMS, MOST_INPUTS = 400, 3
 # Quantiles of a length's prior that terms and interval are chosen for. With several inputs there are not enough terms
 # for both ends; where the posterior leaves the range that is resolved, `criticism` says so.
 RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.85)
+LEAST_SHARE = 1e-3  # of the largest reading of a positive field, at which smaller ones are cut before the link
 SLACK = 1.1  # beyond the range of lengths that are resolved
 CORNERS = 1.2  # with several inputs, high frequencies in two of them at once are left out
 CHOSEN_TERMS = {1: 400, 2: 250, 3: 300}  # at most, by the number of inputs: more make chains slow
@@ -107,7 +108,7 @@ class GaussianProcess(Field):
     def completed(self, values: np.ndarray, bounds: Bounds) -> "GaussianProcess":
         """With priors, mean, terms and interval; ``values`` are all readings of the field itself."""
         if self.positive:  # before the link
-            values = np.maximum(values, 1e-6)
+            values = np.maximum(values, LEAST_SHARE * np.max(np.abs(values), initial=1e-30))
             values = values + np.log(-np.expm1(-values))
         centre = float(np.mean(values)) if len(values) else 0.0
         spread = float(np.std(values)) if len(values) > 1 else 0.0
