@@ -58,6 +58,17 @@ def rows_of(of, z):
     return [(np.asarray(j), np.asarray(c)) for j, c in zip(jax.jacobian(predicted)(zero), predicted(zero), strict=True)]
 
 
+def log_evidence(matrix, constant, tolerance=0.05):
+    """Of an equation with these rows, without the misfit of the most probable coefficients."""
+    whole = log_normal_density(
+        np.zeros(len(constant)), constant, matrix @ matrix.T + tolerance**2 * np.eye(len(constant))
+    )
+    best = -np.linalg.solve(
+        np.eye(matrix.shape[1]) + matrix.T @ matrix / tolerance**2, matrix.T @ constant / tolerance**2
+    )
+    return whole + 0.5 * np.sum(((matrix @ best + constant) / tolerance) ** 2)
+
+
 def log_normal_density(values, mean, covariance):
     return stats.multivariate_normal(mean, covariance).logpdf(values)
 
@@ -68,8 +79,11 @@ def test_the_evidence_of_an_equation_has_a_closed_form(equation, x64):
     posterior = bp.Posterior(of)
     for z in posterior.sample_prior(jax.random.key(0), 3):
         matrix, constant = rows_of(of, z)[0]
-        expected = log_normal_density(np.zeros(20), constant, matrix @ matrix.T + 0.05**2 * np.eye(20))
+        expected = log_evidence(matrix, constant)
         assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
+        whole = log_normal_density(np.zeros(20), constant, matrix @ matrix.T + 0.05**2 * np.eye(20))
+        misfit = float(posterior.model.log_misfit(z, posterior.data))
+        assert expected + misfit == pytest.approx(whole, rel=1e-7)
         plain = bp.Posterior(problem(as_sensors(equation, neutral=False)))
         assert float(posterior.log_likelihood(z)) == pytest.approx(float(plain.log_likelihood(z)) - expected, rel=1e-7)
 
@@ -95,7 +109,7 @@ def test_two_fields_share_one_evidence(x64):
     found = rows_of(of, z)
     matrix = np.concatenate([found[0][0], found[1][0]])
     constant = np.concatenate([found[0][1], found[1][1]])
-    expected = log_normal_density(np.zeros(40), constant, matrix @ matrix.T + 0.05**2 * np.eye(40))
+    expected = log_evidence(matrix, constant)
     assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
 
 
@@ -123,7 +137,7 @@ def quadrature(of, neutral):
             (law, constant), (u, own) = rows_of_fast(of, z)
             matrix, mean = np.concatenate([law, u]), np.concatenate([constant, own])
             whole = log_normal_density(np.r_[np.zeros(20), VALUES], mean, matrix @ matrix.T + np.diag(noise**2))
-            part = log_normal_density(np.zeros(20), constant, law @ law.T + 0.05**2 * np.eye(20))
+            part = log_evidence(law, constant)
             densities.append(stats.norm.logpdf(log) + whole - (part if neutral else 0.0))
     weights = np.exp(densities - np.max(densities))
     weights /= weights.sum()

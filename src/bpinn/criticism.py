@@ -54,6 +54,7 @@ EXPANSION = (
 # whose scales are inferred, with others. For logistic growth a Gaussian process was 2 sd off with 10 for each unknown,
 # a network 1 sd with 3.5.
 FEW_FOR_SCALES, FEW = 15, 5
+WELL_KNOWN = 0.05  # sd over size of an unknown that precise readings determine; yeast has 0.012, and is right
 
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
@@ -432,6 +433,9 @@ def _judge_weight(health: Diagnosis, result: Result) -> None:
     readings = sum(len(r.values) for r in problem.readings if not r.is_exact)
     scaled = sorted(f for f in set().union(*(r.fields for r in laws)) if _infers_scales(problem, f))
     if not unknowns or readings >= (FEW_FOR_SCALES if scaled else FEW) * unknowns:
+        return
+    draws = [np.asarray(result.draws(name), float).reshape(-1, *problem.unknowns[name].shape()) for name in names]
+    if all(np.all(d.std(axis=0) < WELL_KNOWN * np.abs(np.median(d, axis=0))) for d in draws):
         return
     words = f"{readings} readings for {unknowns} unknown{'s' if unknowns > 1 else ''}"
     reason = f"{words}: the points of {laws[0].name} weigh the unknowns by themselves, and so few may not outweigh them"

@@ -46,17 +46,18 @@ class System(NamedTuple):
         """What `conditional` takes."""
         return self[:4]
 
-    def log_evidence(self, precision: Array, native: bool) -> Array:
-        """Log density of the readings, with the linear parameters integrated over their prior.
+    def log_evidence(self, precision: Array, native: bool) -> tuple[Array, Array]:
+        """Log density of the readings with the linear parameters integrated over their prior, in two terms.
 
-        For normal noise, and up to one over the root of 2 pi for each reading.
+        The second is the misfit that is left where parameters are most probable. For normal noise, and up to one over
+        the root of 2 pi for each reading.
         """
         nothing = jnp.zeros_like(precision)
         a, streams, log_determinant = conditional(*self.arrays, nothing, precision, native)
         off = _row_sums(self.layout, self.slopes * streams) - self.targets
-        misfit = precision @ a**2 + jnp.vdot(off, off)
         logs = jnp.sum(jnp.log(jnp.where(self.roots > 0, self.roots, 1.0)))
-        return log_determinant + 0.5 * jnp.sum(jnp.log(precision)) - 0.5 * misfit + logs
+        volume = log_determinant + 0.5 * jnp.sum(jnp.log(precision)) - 0.5 * precision @ a**2 + logs
+        return volume, -0.5 * jnp.vdot(off, off)
 
 
 class _Term(NamedTuple):

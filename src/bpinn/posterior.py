@@ -179,13 +179,22 @@ class Model:
         """Log density of the points of neutral equations, given unknowns and scales; zero if there are none.
 
         The coefficients of the fields are integrated out. The likelihood is divided by it, so that unknowns and scales
-        are not more probable just because the prior's fields meet the equations more easily with them.
+        are not more probable just because more of the prior's fields meet the equations with them. What no field meets,
+        the misfit of the best one, is left out: it is not forgiven.
         """
+        return self._evidence_and_misfit(z, data)[0]
+
+    def log_misfit(self, z: Array, data: Any) -> Array:
+        """Log density of what the best fields leave of neutral equations, relative to no residual at all."""
+        return self._evidence_and_misfit(z, data)[1]
+
+    def _evidence_and_misfit(self, z: Array, data: Any) -> tuple[Array, Array]:
         if not self.neutral_fields:
-            return jnp.zeros((), z.dtype)
+            return jnp.zeros((), z.dtype), jnp.zeros((), z.dtype)
         system, precision = self._neutral_system(z, data)
         points = sum(len(values) for values, group in zip(data["values"], self.groups, strict=True) if group.neutral)
-        return system.log_evidence(precision, self.native) - 0.5 * points * float(np.log(2 * np.pi))
+        volume, misfit = system.log_evidence(precision, self.native)
+        return volume - 0.5 * points * float(np.log(2 * np.pi)), misfit
 
     def given_neutral(self, z: Array, data: Any) -> Array:
         """A draw of the prior turned into one of the prior given neutral equations; unknowns and scales stay."""

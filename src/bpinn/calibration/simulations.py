@@ -37,6 +37,8 @@ One = Callable[[Any, int | None, int], Row]  # runs a simulation, given an event
 Keep = Callable[[Row], None]  # stores an outcome
 Run = Callable[[One, Sequence[int], Method | Infer, Keep], Iterator[Row]]
 
+TRIES = 200  # draws of the prior, for one with which fields meet neutral equations
+
 
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector.
@@ -50,8 +52,8 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         True
     """
     posterior = Posterior(problem)
-    z = posterior.model.given_neutral(posterior.sample_prior(jax.random.key(seed), 1)[0], posterior.data)
     rng = np.random.default_rng([seed, 1])
+    z = _drawn(posterior, seed, rng)
     values = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
     scalars = dict(zip(posterior.monitor.number_names, posterior.monitor.numbers_of(values), strict=True))
     sensors = {}
@@ -69,6 +71,22 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         noise = stated.noise if readings.noise is None else readings.noise
         sensors[readings.name] = replace(stated, at=dict(readings.at), values=values, noise=noise)
     return Problem(problem.domain, problem.fields, sensors, problem.unknowns), np.asarray(z)
+
+
+def _drawn(posterior: Posterior, seed: int, rng: np.random.Generator) -> Any:
+    """A draw of the prior given neutral equations, if there are any: by rejection of what no field meets."""
+    model, data = posterior.model, posterior.data
+    if not model.neutral_fields:
+        return posterior.sample_prior(jax.random.key(seed), 1)[0]
+    draws = posterior.sample_prior(jax.random.key(seed), TRIES)
+    misfits = np.asarray(jax.jit(lambda z: jax.lax.map(lambda row: model.log_misfit(row, data), z))(draws))
+    met = np.flatnonzero(np.log(rng.uniform(size=TRIES)) < misfits)
+    if not len(met):
+        raise InputError(
+            f"simulate: in {TRIES} draws of the prior no field meets the equations; use a field with a shorter length "
+            "or more terms, a larger tolerance, or narrower priors"
+        )
+    return model.given_neutral(draws[met[0]], data)
 
 
 def sbc(
