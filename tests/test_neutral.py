@@ -88,6 +88,59 @@ def test_the_evidence_of_an_equation_has_a_closed_form(equation, x64):
         assert float(posterior.log_likelihood(z)) == pytest.approx(float(plain.log_likelihood(z)) - expected, rel=1e-7)
 
 
+def test_an_equation_that_is_not_linear_is_linearised_around_the_field(x64):
+    of = problem(bp.Physics(logistic, points=20, tolerance=0.05, neutral=True))
+    assert of.sensors["law"].neutral
+    posterior = bp.Posterior(of)
+    z = posterior.sample_prior(jax.random.key(2), 1)[0]
+    size = posterior.model.parameters.num_weights
+
+    def law(a):
+        return posterior.model.predicted(jnp.concatenate([a, z[size:]]), posterior.data)[0]
+
+    matrix = np.asarray(jax.jacobian(law)(z[:size]))
+    constant = np.asarray(law(z[:size])) - matrix @ np.asarray(z[:size])
+    expected = log_evidence(matrix, constant)
+    assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
+    coordinates = posterior.coordinates()
+    w = coordinates.to_white(z)
+    plain = float(posterior.log_density(z)) + float(coordinates.to_plain(w)[1])
+    assert float(coordinates.log_density(w)) == pytest.approx(plain, rel=1e-9)
+    with pytest.raises(bp.InputError, match="not linear have no draws to simulate"):
+        bp.calibration.simulate(of, seed=0)
+
+
+@pytest.mark.slow
+def test_logistic_growth_is_that_of_the_solved_equation():
+    """With 12 readings; as readings of zero, the points make the rate two standard deviations too small."""
+    rng = np.random.default_rng(0)
+    t, noise = np.linspace(0.0, 10.0, 12), 0.35
+
+    def solved(r, k, start):
+        return k / (1 + (k / start - 1) * np.exp(-r * t))
+
+    def law(u, u_t, r, K):
+        return u_t - r * u * (1 - u / K)
+
+    values = solved(0.9, 10.0, 0.5) + noise * rng.standard_normal(12)
+    unknowns = {"r": dist.LogNormal(-0.5, 0.7), "K": dist.LogNormal(2.3, 0.5)}
+    sensors = {"law": bp.Physics(law, neutral=True), "u": bp.Sensors("u", {"t": t}, values, noise=noise)}
+    of = bp.Problem({"t": (0.0, 10.0)}, {"u": bp.GaussianProcess()}, sensors, unknowns)
+    draws = {name: prior.sample(jax.random.key(i), (400_000,)) for i, (name, prior) in enumerate(unknowns.items())}
+    r, k, start = (
+        np.asarray(a, float)[:, None] for a in (draws["r"], draws["K"], np.abs(3 * rng.standard_normal(400_000)))
+    )
+    logs = -0.5 * np.sum(((solved(r, k, start) - values) / noise) ** 2, axis=1)
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    result = bp.infer(of, bp.HMC(), seed=0, progress=False)
+    for name, exact in (("r", r[:, 0]), ("K", k[:, 0])):
+        mean = weights @ exact
+        sd = np.sqrt(weights @ (exact - mean) ** 2)
+        assert abs(result.draws(name).mean() - mean) < 0.5 * sd
+        assert 0.75 < result.draws(name).std() / sd < 1.33
+
+
 def test_two_fields_share_one_evidence(x64):
     """Equations of a system are taken together: their evidence is not the product of that of each."""
 
@@ -237,7 +290,6 @@ def test_equations_are_neutral_where_that_has_a_closed_form():
 @pytest.mark.parametrize(
     ("law", "words"),
     [
-        (bp.Physics(logistic, neutral=True), "needs to be linear in its fields, and this one is not"),
         (bp.Physics(decay, neutral="yes"), "neutral must be True or False, got 'yes'"),
         (bp.Sensors(decay, {"t": POINTS}, 0.0, noise=dist.HalfNormal(1.0), neutral=True), "a tolerance that is stated"),
         (bp.Sensors(decay, {"t": POINTS}, 0.0, noise=0.1, likelihood="student_t", neutral=True), "a normal likelihood"),

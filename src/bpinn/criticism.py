@@ -439,7 +439,7 @@ def _judge_weight(health: Diagnosis, result: Result) -> None:
         return
     words = f"{readings} readings for {unknowns} unknown{'s' if unknowns > 1 else ''}"
     reason = f"{words}: the points of {laws[0].name} weigh the unknowns by themselves, and so few may not outweigh them"
-    instead = "bp.MLP(), whose weight is less, or " if scaled else ""
+    instead = "bp.Physics(..., neutral=True), or bp.MLP(), whose weight is less; " if scaled else ""
     health.worsen("care", reason, f"more readings; {instead}a comparison with a solver of the equation")
 
 

@@ -2,7 +2,8 @@
 
 The points of an equation, with values of zero, have a probability of their own before any reading of a field: the
 evidence of the equation, which depends on the unknowns. A neutral equation is divided by it. In closed form this needs
-equations that are linear in their fields, and fields that are linear in all their parameters.
+fields that are linear in all their parameters. Equations that are not linear in their fields are linearised around each
+field, which is an approximation, and so on request only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,19 +41,25 @@ def neutral_ones(
         scales = [scale for f in own for scale in fields[f].scale_priors(_bounds(names, f))]
         size = sum(fields[f].size(_bounds(names, f)) for f in own)
         matters = bool(scales) or any(r.unknowns for r in together)
-        if own and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names, unknowns) for r in together):
+        possible = own and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names) for r in together)
+        if possible and all(is_linear(r, names, unknowns) for r in together):
             found += [r.name for r in together]
     return found
 
 
-def check_neutral(readings: Readings, fields: Fields, names: Names, unknowns: Priors, where: str) -> None:
+def is_linear(readings: Readings, names: Names, unknowns: Priors) -> bool:
+    """Whether readings are linear in their fields, up to a constant."""
+    return all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms)
+
+
+def check_neutral(readings: Readings, fields: Fields, names: Names, where: str) -> None:
     """Raise `InputError` if an equation cannot be neutral."""
-    obstacle = _obstacle(readings, fields, names, unknowns)
+    obstacle = _obstacle(readings, fields, names)
     if obstacle:
         raise InputError(f"{where}: a neutral equation needs {obstacle}; remove neutral=True")
 
 
-def _obstacle(readings: Readings, fields: Fields, names: Names, unknowns: Priors) -> str:
+def _obstacle(readings: Readings, fields: Fields, names: Names) -> str:
     """What keeps an equation from being neutral; nothing if it can be."""
     if not isinstance(readings.likelihood, Normal) or readings.noise is None:
         return "a tolerance that is stated, and a normal likelihood"
@@ -66,8 +73,6 @@ def _obstacle(readings: Readings, fields: Fields, names: Names, unknowns: Priors
                 "fields that are linear in their parameters, such as bp.GaussianProcess(), but "
                 f"{name!r} is {type(field).__name__}{link}"
             )
-    if not all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms):
-        return "to be linear in its fields, and this one is not"
     return ""
 
 

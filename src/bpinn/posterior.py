@@ -18,6 +18,7 @@ from bpinn.evaluation import Evaluation
 from bpinn.linear_readings import Group, LinearReadings, RawStreams, System, precisions
 from bpinn.measurements import Quantity, label
 from bpinn.monitor import Monitor
+from bpinn.neutral import is_linear
 from bpinn.parameters import Parameters
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt
@@ -47,6 +48,7 @@ class Model:
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
         neutral = {field for r in problem.readings if r.neutral for field in r.fields}
         self.neutral_fields = tuple(name for name, *_ in self.parameters.fields if name in neutral)
+        self.neutral_linear = all(is_linear(r, problem.names, problem.unknowns) for r in problem.readings if r.neutral)
         if batch is not None and self.neutral_fields:
             raise InputError(
                 "batches of readings: neutral equations need all their points in every step; give them neutral=False, "
@@ -173,7 +175,7 @@ class Model:
         scalars = self.parameters.split(z)[1]
         predicted = self.sensors.of_streams(streams, scalars, data["sensors"])
         found = self.log_likelihood_of(predicted, scalars, data)
-        return found - self.log_evidence(z, data) if self.neutral_fields else found
+        return found - self._evidence_and_misfit(z, data, streams)[0] if self.neutral_fields else found
 
     def log_evidence(self, z: Array, data: Any) -> Array:
         """Log density of the points of neutral equations, given unknowns and scales; zero if there are none.
@@ -182,16 +184,16 @@ class Model:
         are not more probable just because more of the prior's fields meet the equations with them. What no field meets,
         the misfit of the best one, is left out: it is not forgiven.
         """
-        return self._evidence_and_misfit(z, data)[0]
+        return self._evidence_and_misfit(z, data, self.streams(z, data))[0]
 
     def log_misfit(self, z: Array, data: Any) -> Array:
         """Log density of what the best fields leave of neutral equations, relative to no residual at all."""
-        return self._evidence_and_misfit(z, data)[1]
+        return self._evidence_and_misfit(z, data, self.streams(z, data))[1]
 
-    def _evidence_and_misfit(self, z: Array, data: Any) -> tuple[Array, Array]:
+    def _evidence_and_misfit(self, z: Array, data: Any, streams: RawStreams) -> tuple[Array, Array]:
         if not self.neutral_fields:
             return jnp.zeros((), z.dtype), jnp.zeros((), z.dtype)
-        system, precision = self._neutral_system(z, data)
+        system, precision = self._neutral_system(z, data, streams)
         points = sum(len(values) for values, group in zip(data["values"], self.groups, strict=True) if group.neutral)
         volume, misfit = system.log_evidence(precision, self.native)
         return volume - 0.5 * points * float(np.log(2 * np.pi)), misfit
@@ -200,22 +202,25 @@ class Model:
         """A draw of the prior turned into one of the prior given neutral equations; unknowns and scales stay."""
         if not self.neutral_fields:
             return z
-        system, precision = self._neutral_system(z, data)
+        system, precision = self._neutral_system(z, data, self.streams(z, data))
         at = np.concatenate(
             [np.arange(s.start, s.stop) for n, s in self.parameters.slices.items() if n in self.neutral_fields]
         )
         return z.at[at].set(conditional(*system.arrays, jnp.sqrt(precision) * z[at], precision, self.native)[0])
 
-    def _neutral_system(self, z: Array, data: Any) -> tuple[System, Array]:
-        """Neutral equations as a linear system for the coefficients of their fields, with the prior's precisions."""
+    def _neutral_system(self, z: Array, data: Any, streams: RawStreams) -> tuple[System, Array]:
+        """Neutral equations as a linear system for the coefficients of their fields, with the prior's precisions.
+
+        They are linearised around streams of the fields; those that are linear need not be around any.
+        """
         theta, scalars = self.parameters.split(z)
         own = [(name, f, b) for name, f, b in self.parameters.fields if name in self.neutral_fields]
         fields = tuple((name, f) for name, f, _ in own)
         chosen = tuple(group.neutral for group in self.groups)
         readings = LinearReadings(self.sensors, self.groups, fields, chosen, self.native, data)
         precision = jnp.asarray(precisions([(f, b, f.linear(b)) for _, f, b in own]), z.dtype)
-        # They are linear in their fields, so they can be linearised around anything.
-        return readings.system(theta, scalars, readings.flat(z.dtype), {}), precision
+        around = readings.flat(z.dtype) if self.neutral_linear else {name: streams[name] for name, *_ in own}
+        return readings.system(theta, scalars, around, {}), precision
 
     def log_likelihood_of(self, predicted: Sequence[Array], scalars: Mapping[str, Array], data: Any) -> Array:
         """The log likelihood from the prediction of each reading, and the noise levels among the scalars."""

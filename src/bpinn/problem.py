@@ -330,7 +330,7 @@ class Problem(Shown):
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
             trace_equation(readings.equation, len(values), shapes, where)
             if sensors.neutral:
-                check_neutral(readings, self.fields, self.names, self.unknowns, where)
+                check_neutral(readings, self.fields, self.names, where)
         return readings
 
     def _noise(

@@ -78,6 +78,8 @@ def _drawn(posterior: Posterior, seed: int, rng: np.random.Generator) -> Any:
     model, data = posterior.model, posterior.data
     if not model.neutral_fields:
         return posterior.sample_prior(jax.random.key(seed), 1)[0]
+    if not model.neutral_linear:
+        raise InputError("simulate: neutral equations that are not linear have no draws to simulate; use neutral=False")
     draws = posterior.sample_prior(jax.random.key(seed), TRIES)
     misfits = np.asarray(jax.jit(lambda z: jax.lax.map(lambda row: model.log_misfit(row, data), z))(draws))
     met = np.flatnonzero(np.log(rng.uniform(size=TRIES)) < misfits)
