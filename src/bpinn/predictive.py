@@ -276,7 +276,7 @@ def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequ
         )
 
 
-def _judge_readings(health: Diagnosis, check: Check, normal: Set[str]) -> None:
+def _judge_readings(health: Diagnosis, check: Check, normal: Set[str] = frozenset()) -> None:
     for group in check.groups:
         if group.scatter < HEALTH_SCATTER:
             verdict = "bad" if group.scatter < HOPELESS_SCATTER else "care"
