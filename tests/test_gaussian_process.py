@@ -9,7 +9,12 @@ from scipy.special import gamma, kv
 
 import bpinn as bp
 
-KERNELS = {"squared_exponential": bp.SquaredExponential, "matern52": bp.Matern52, "matern32": bp.Matern32}
+KERNELS = {
+    "squared_exponential": bp.SquaredExponential,
+    "rational_quadratic": bp.RationalQuadratic,
+    "matern52": bp.Matern52,
+    "matern32": bp.Matern32,
+}
 
 
 def dense(kind, x, y, lengths, sd):
@@ -17,6 +22,9 @@ def dense(kind, x, y, lengths, sd):
     r = np.sqrt(np.sum(((x[:, None] - y[None]) / lengths) ** 2, axis=-1))
     if kind == "squared_exponential":
         return sd**2 * np.exp(-0.5 * r**2)
+    if kind == "rational_quadratic":
+        order = 0.5 * (x.shape[1] + 1)
+        return sd**2 * (1 + r**2 / (2 * order)) ** -order
     nu = {"matern52": 2.5, "matern32": 1.5, "exponential": 0.5}[kind]
     s = np.sqrt(2 * nu) * np.maximum(r, 1e-12)
     return sd**2 * 2 ** (1 - nu) / gamma(nu) * s**nu * kv(nu, s)

@@ -9,7 +9,13 @@ import bpinn as bp
 from bpinn.fields import karhunen_loeve
 from bpinn.fields.kernels import eigenpairs, exponential_eigenpairs, numerical_eigenpairs
 
-KERNELS = [bp.Exponential(0.25), bp.Matern32(0.4), bp.Matern52(0.4, sd=2.0), bp.SquaredExponential(0.3)]
+KERNELS = [
+    bp.Exponential(0.25),
+    bp.Matern32(0.4),
+    bp.Matern52(0.4, sd=2.0),
+    bp.SquaredExponential(0.3),
+    bp.RationalQuadratic(0.3),
+]
 PAPER = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1), mean=0)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
         KarhunenLoeve,
         Matern32,
         Matern52,
+        RationalQuadratic,
         SquaredExponential,
     )
     from bpinn.forward import ForwardCheck, forward_check
@@ -55,7 +56,8 @@ _HOMES = {
     for module, names in {
         "design": "NextSensor Separation next_sensor",
         "errors": "BpinnWarning InputError",
-        "fields": "MLP Exponential Field GaussianProcess KarhunenLoeve Matern32 Matern52 SquaredExponential",
+        "fields": "MLP Exponential Field GaussianProcess KarhunenLoeve Matern32 Matern52 "
+        "RationalQuadratic SquaredExponential",
         "forward": "ForwardCheck forward_check",
         "inference": "infer",
         "likelihoods": "Likelihood",
@@ -108,6 +110,7 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Problem",
+    "RationalQuadratic",
     "Record",
     "Result",
     "Sensors",

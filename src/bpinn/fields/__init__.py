@@ -3,7 +3,7 @@
 from bpinn.fields.base import Field
 from bpinn.fields.gaussian_process import GaussianProcess
 from bpinn.fields.karhunen_loeve import KarhunenLoeve
-from bpinn.fields.kernels import Exponential, Matern32, Matern52, SquaredExponential
+from bpinn.fields.kernels import Exponential, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from bpinn.fields.mlp import MLP
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "KarhunenLoeve",
     "Matern32",
     "Matern52",
+    "RationalQuadratic",
     "SquaredExponential",
 ]

@@ -19,11 +19,11 @@ from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
 from bpinn.fields.karhunen_loeve import cut, mean_at
-from bpinn.fields.kernels import SquaredExponential, Stationary
+from bpinn.fields.kernels import RationalQuadratic, Stationary
 from bpinn.fields.scales import Inferred, far_above
 from bpinn.registry import register
 
-SMOOTH = SquaredExponential()
+SMOOTH = RationalQuadratic()
 MOST_TERMS, MOST_INPUTS = 400, 3
 # Quantiles of a length's prior that terms and interval are chosen for. With several inputs there are not enough terms
 # for both ends; where the posterior leaves the range that is resolved, `criticism` says so.
@@ -49,9 +49,9 @@ class GaussianProcess(Field):
     them the prior is that of the terms, and the verdict says so.
 
     Arguments:
-        kernel: `SquaredExponential`, `Matern52` or `Matern32`. ``length`` and ``amplitude`` are
-            numbers, positive ``numpyro.distributions`` priors, or None for a default prior. Every input has a length
-            of its own: ``length`` may be a tuple with one entry per input.
+        kernel: `RationalQuadratic` (the default), `SquaredExponential`, `Matern52` or `Matern32`. ``length`` and
+            ``amplitude`` are numbers, positive ``numpyro.distributions`` priors, or None for a default prior. Every
+            input has a length of its own: ``length`` may be a tuple with one entry per input.
         mean: a number, or a function of the inputs written with ``jax.numpy``; by default the mean of the readings.
         terms: number of terms, at most 400.
         factor: width of the interval over that of the domain, one number or one per input.
@@ -147,7 +147,7 @@ class GaussianProcess(Field):
         if highest > self.kernel.differentiable:
             raise InputError(
                 f"a Gaussian process with the kernel {type(self.kernel).__name__} has no derivative of order {highest} "
-                f"(at most {self.kernel.differentiable:g}); use a smoother kernel, such as bp.SquaredExponential()"
+                f"(at most {self.kernel.differentiable:g}); use a smoother kernel, such as bp.RationalQuadratic()"
             )
 
     # --- the field ---
@@ -228,8 +228,9 @@ class GaussianProcess(Field):
         found = np.broadcast_to(
             np.median(draws.reshape(-1, draws.shape[-1] if draws.ndim > 2 else 1), axis=0), len(bounds)
         )
-        strict, longest = self.resolved(bounds)
-        shortest = strict * self.kernel.hilbert.chosen / self.kernel.hilbert.accurate
+        shortest, longest = self.resolved(bounds)
+        needed = self.kernel.hilbert
+        shortest, longest = shortest * needed.least / needed.accurate, longest * needed.width / needed.near
         told = []
         for length, low, high in zip(found, shortest, longest, strict=True):
             if length < low / SLACK or length > high * SLACK:
@@ -315,7 +316,7 @@ def _grid(field: GaussianProcess, bounds: Bounds) -> _Grid:
     shortest, longest = (np.broadcast_to(_typical(lengths, q), (inputs,)) for q in quantiles)
     periodic = np.array([name in field.periodic for name in field.inputs or [""] * inputs])
     if field.factor is None:
-        factors = np.maximum(needed.width * longest / halves, SHORTEST_FACTOR)
+        factors = np.maximum(needed.near * longest / halves, SHORTEST_FACTOR)
         factors = np.ceil(100 * factors) / 100
     else:
         factors = np.broadcast_to(np.array(field.factor), (inputs,))

@@ -29,8 +29,8 @@ class KarhunenLoeve(Field):
     basis and derivatives are computed once.
 
     Arguments:
-        kernel: `Exponential`, `Matern32`, `Matern52`, `SquaredExponential`, or any function of two numbers; one for
-            all inputs, or a tuple with one per input.
+        kernel: `Exponential`, `Matern32`, `Matern52`, `SquaredExponential`, `RationalQuadratic`, or any
+            function of two numbers; one for all inputs, or a tuple with one per input.
         terms: number of terms.
         interval: (low, high), or a tuple with one such pair per input; the domain by default. It must contain the
             domain.
