@@ -3,7 +3,8 @@
 The points of an equation, with values of zero, have a probability of their own before any reading of a field: the
 evidence of the equation, which depends on the unknowns. A neutral equation is divided by it. In closed form this needs
 fields that are linear in all their parameters. Equations that are not linear in their fields are linearised around each
-field, which is an approximation, and so on request only.
+field, which is an approximation: on the solutions of an equation this leaves the prior of what moves along them
+(verification/few_readings.py compares it with solved equations).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +26,7 @@ Fields = Mapping[str, Field]
 Priors = Mapping[str, dist.Distribution]
 
 
-def neutral_ones(
-    names_of: Iterable[str], readings: Sequence[Readings], fields: Fields, names: Names, unknowns: Priors
-) -> list[str]:
+def neutral_ones(names_of: Iterable[str], readings: Sequence[Readings], fields: Fields, names: Names) -> list[str]:
     """Which of these equations are neutral if nothing is said: those that can be, with something to be neutral about.
 
     Equations that share a field are neutral together or not at all. With many readings it makes no difference.
@@ -42,7 +41,7 @@ def neutral_ones(
         size = sum(fields[f].size(_bounds(names, f)) for f in own)
         matters = bool(scales) or any(r.unknowns for r in together)
         possible = own and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names) for r in together)
-        if possible and all(is_linear(r, names, unknowns) for r in together):
+        if possible:
             found += [r.name for r in together]
     return found
 

@@ -33,8 +33,8 @@ class Physics:
             as the readings, with unknowns from their priors.
         focus: a part of the domain, by coordinate, which gets half of the points: ``{"t": (0.0, 0.1)}``.
         neutral: whether the equation leaves the priors of its unknowns as they are, see `Sensors`. It needs fields that
-            are linear in their parameters, such as `GaussianProcess`, and is the default if the equation is linear in
-            its fields; others are linearised around each draw.
+            are linear in their parameters, such as `GaussianProcess`, and is the default with them. Equations that are
+            not linear in their fields are linearised around each draw.
 
     Example:
         >>> import bpinn as bp, numpyro.distributions as dist

@@ -129,7 +129,7 @@ class Problem(Shown):
         self.fields = {name: self._completed(name, surrogate) for name, surrogate in self.fields.items()}
         self.scale_priors = self._scales()
         open_ = [name for name, s in (sensors or {}).items() if isinstance(s, Physics) and s.neutral is None]
-        for name in neutral_ones(open_, self.readings, self.fields, self.names, self.unknowns):
+        for name in neutral_ones(open_, self.readings, self.fields, self.names):
             self.sensors[name] = replace(self.sensors[name], neutral=True)
             self.readings = tuple(replace(r, neutral=True) if r.name == name else r for r in self.readings)
 

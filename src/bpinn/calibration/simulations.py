@@ -43,7 +43,8 @@ TRIES = 200  # draws of the prior, for one with which fields meet neutral equati
 def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
     """Draw true values from the prior; return the problem with readings simulated from them, and them as a vector.
 
-    Fields of neutral equations are drawn from their prior given the equations, and these points keep their values.
+    Fields of neutral equations are drawn from their prior given the equations, and these points keep their values. For
+    equations that are not linear there is no such draw: their points are simulated like readings (``neutral=False``).
 
     Example:
         >>> import bpinn as bp
@@ -52,6 +53,9 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         True
     """
     posterior = Posterior(problem)
+    if not posterior.model.neutral_linear:
+        problem = _as_readings(problem)
+        posterior = Posterior(problem)
     rng = np.random.default_rng([seed, 1])
     z = _drawn(posterior, seed, rng)
     values = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)
@@ -78,8 +82,6 @@ def _drawn(posterior: Posterior, seed: int, rng: np.random.Generator) -> Any:
     model, data = posterior.model, posterior.data
     if not model.neutral_fields:
         return posterior.sample_prior(jax.random.key(seed), 1)[0]
-    if not model.neutral_linear:
-        raise InputError("simulate: neutral equations that are not linear have no draws to simulate; use neutral=False")
     draws = posterior.sample_prior(jax.random.key(seed), TRIES)
     misfits = np.asarray(jax.jit(lambda z: jax.lax.map(lambda row: model.log_misfit(row, data), z))(draws))
     met = np.flatnonzero(np.log(rng.uniform(size=TRIES)) < misfits)
@@ -89,6 +91,14 @@ def _drawn(posterior: Posterior, seed: int, rng: np.random.Generator) -> Any:
             "or more terms, a larger tolerance, or narrower priors"
         )
     return model.given_neutral(draws[met[0]], data)
+
+
+def _as_readings(problem: Problem) -> Problem:
+    """The problem with points that count like readings in all its equations."""
+    sensors = {
+        name: replace(s, neutral=False) if getattr(s, "neutral", False) else s for name, s in problem.sensors.items()
+    }
+    return Problem(problem.domain, problem.fields, sensors, problem.unknowns)
 
 
 def sbc(
