@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn.coordinates import Coordinates
+from bpinn.coordinates import Coordinates, reference_at
 
 sys.path.insert(0, str(Path(__file__).parent / "outside_package"))
 from bpinn_outside import Cosine
@@ -235,3 +235,43 @@ def test_a_reference_where_counts_are_impossible_leaves_gradients_finite(x64):
     density, gradient = jax.jit(jax.value_and_grad(coordinates.log_density))(w)
     assert np.isfinite(density)
     assert np.all(np.isfinite(gradient))
+
+
+def stiff_spring(**more):
+    """A spring that hardens: 12 readings, and points of an equation that is not linear."""
+
+    def spring(u, u_tt, k, hard):
+        return u_tt + k * u + hard * u**3
+
+    t = np.linspace(0.0, 4.0, 12)
+    return bp.Problem(
+        domain={"t": (0.0, 4.0)},
+        fields={"u": bp.GaussianProcess(bp.RationalQuadratic(length=0.8, amplitude=1.0), terms=20)},
+        unknowns={"k": dist.LogNormal(0.0, 0.7), "hard": dist.LogNormal(0.0, 0.7)},
+        sensors={
+            "law": bp.Physics(spring, points=15, tolerance=0.02, **more),
+            "u": bp.Sensors("u", {"t": t}, np.cos(1.6 * t), noise=0.05),
+        },
+    )
+
+
+@pytest.mark.parametrize("neutral", [True, False])
+def test_readings_may_lead_equations_while_the_likelihood_is_annealed(neutral, x64):
+    posterior = bp.Posterior(stiff_spring(neutral=neutral))
+    model, data = posterior.model, posterior.data
+    z, other = posterior.sample_prior(jax.random.key(0), 2)
+    reference = reference_at(model, data, other)
+    coordinates = Coordinates(model, data, reference, lead=0.25)
+    w, weight = coordinates.to_white(z, 0.01), 0.01
+    found, log_determinant = coordinates.to_plain(w, weight)
+    np.testing.assert_allclose(found, z, rtol=1e-8, atol=1e-8)
+    jacobian = jax.jacobian(lambda w: coordinates.to_plain(w, weight)[0])(w)
+    assert float(log_determinant) == pytest.approx(float(jnp.linalg.slogdet(jacobian)[1]), rel=1e-9)
+    law, u = (float(jnp.sum(part)) for part in model.pointwise_log_likelihood(z, data))
+    expected = float(model.log_prior(z)) + 0.01 * (law - float(model.log_evidence(z, data))) + 0.01**0.25 * u
+    density = float(coordinates.log_density(w, weight) - log_determinant)
+    assert density == pytest.approx(expected, rel=1e-9)
+    w = coordinates.to_white(z)
+    assert float(coordinates.log_density(w)) == pytest.approx(
+        float(Coordinates(model, data, reference).log_density(w)), rel=1e-12
+    )

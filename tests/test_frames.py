@@ -9,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from blackjax.mcmc.hmc import HMCState
+from scipy.integrate import solve_ivp
 
 import bpinn as bp
 from bpinn.convergence import ess_of
@@ -390,3 +391,58 @@ def test_too_many_output_weights_are_left_plain(capsys):
     result = bp.infer(problem, method, seed=0, progress=False)
     assert "601 output weights and coefficients are too many to whiten (at most 500)" in capsys.readouterr().err
     assert np.all(np.isfinite(result.z))
+
+
+def test_chains_start_with_fields_that_follow_the_readings(x64):
+    """Where an equation is singular, fields that start elsewhere would be caught on the wrong side of it."""
+
+    def uptake(s, s_t, V, K):
+        return s_t + V * s / (K + s)
+
+    t = np.linspace(0.0, 4.0, 12)
+    values = 2.0 * np.exp(-t)
+    problem = bp.Problem(
+        domain={"t": (0.0, 4.0)},
+        fields={"s": bp.GaussianProcess()},
+        unknowns={"V": dist.LogNormal(0.0, 0.7), "K": dist.LogNormal(0.0, 0.7)},
+        sensors={"law": bp.Physics(uptake), "s": bp.Sensors("s", {"t": t}, values, dist.LogNormal(np.log(0.05), 0.5))},
+    )
+    posterior = Posterior(problem)
+    moves = COORDINATES["whitened"]
+    scalars = slice(posterior.model.parameters.num_weights, None)
+    for z in posterior.sample_prior(jax.random.key(0), 3):
+        first = moves.first(posterior.model, posterior.data, z)
+        followed = posterior.evaluate(first, "s", {"t": t})
+        assert np.sqrt(np.mean((followed - values) ** 2)) < 0.1
+        unknowns = list(problem.unknowns)
+        both = [posterior.unflatten(row) for row in (z, first)]
+        assert all(both[0][name] == both[1][name] for name in unknowns)
+        assert np.all(np.isfinite(first[scalars]))
+
+
+@pytest.mark.slow
+def test_chains_do_not_end_on_a_flat_solution():
+    """If equation and readings are annealed together, all chains end with k near 0: flat fields meet the equation."""
+
+    def spring(u, u_t, u_tt, k, hard):
+        return u_tt + 0.1 * u_t + k * u + hard * u**3
+
+    def slope(t, y):
+        return [y[1], -0.1 * y[1] - y[0] - 2.0 * y[0] ** 3]
+
+    t = np.linspace(0.0, 6.0, 16)
+    u = solve_ivp(slope, (0.0, 6.0), [1.2, 0.0], t_eval=t, rtol=1e-8).y[0]
+    problem = bp.Problem(
+        domain={"t": (0.0, 6.0)},
+        fields={"u": bp.GaussianProcess()},
+        unknowns={"k": dist.LogNormal(0.0, 0.7), "hard": dist.LogNormal(0.0, 0.7)},
+        sensors={
+            "law": bp.Physics(spring),
+            "u": bp.Sensors("u", {"t": t}, u + 0.08 * np.random.default_rng(0).standard_normal(16), noise=0.08),
+        },
+    )
+    result = bp.infer(problem, bp.HMC(), seed=0, progress=False)
+    assert result.diagnose().verdict == "good"
+    for name, truth in (("k", 1.0), ("hard", 2.0)):
+        draws = result.draws(name)
+        assert abs(draws.mean() - truth) < 2.5 * draws.std()

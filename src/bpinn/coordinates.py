@@ -66,11 +66,13 @@ class Coordinates:
     """The map between plain vectors ``z`` and whitened ones ``w`` of the same length; see `Posterior.coordinates`.
 
     ``w`` has the residuals v where ``z`` has the linear parameters, and the same hidden weights. ``weight`` multiplies
-    the likelihood, as in annealing.
+    the likelihood, as in annealing. With a ``lead`` below one, readings of fields have the weight to that power: they
+    are ahead of the equations, so that fields follow the readings before equations choose their unknowns by them.
     """
 
-    def __init__(self, model: Model, data: Any, reference: Reference):
+    def __init__(self, model: Model, data: Any, reference: Reference, lead: float = 1.0):
         self.model, self.data, self.reference = model, data, reference
+        self.lead = lead if model.leads and model.chunks == 1 else 1.0
         parameters = model.parameters
         self.fields = tuple((name, field) for name, field, *_ in model.linear_fields)
         cuts = []
@@ -109,7 +111,7 @@ class Coordinates:
             return Solved(z, log_determinant, self.model.streams(z, self.data))
         streams = self.readings.fixed(theta, scalars)
         if self.fields:
-            system = self.readings.system(theta, scalars, self.reference.streams, streams, weight)
+            system = self.readings.system(theta, scalars, self.reference.streams, streams, self._of_groups(weight))
             precision = jnp.asarray(self.precision, w.dtype)
             a, flat, own = conditional(*system.arrays, v, precision, native)
             z, log_determinant = self._with(z, a), log_determinant + own
@@ -175,7 +177,7 @@ class Coordinates:
         """
         theta, scalars = self.model.parameters.split(self._with(z, jnp.zeros(len(self.where), z.dtype)))
         fixed = self.readings.fixed(theta, scalars)
-        return self.readings.system(theta, scalars, self.reference.streams, fixed, weight), fixed
+        return self.readings.system(theta, scalars, self.reference.streams, fixed, self._of_groups(weight)), fixed
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""
@@ -186,9 +188,17 @@ class Coordinates:
         """Log density of the posterior in plain coordinates, from the streams of the fields."""
         if self.model.chunks > 1:
             return self.model.log_prior(solved.z) + weight * self.model.log_likelihood(solved.z, self.data)
-        return self.model.log_prior(solved.z) + weight * self.model.log_likelihood_at(
-            solved.z, solved.streams, self.data
-        )
+        prior = self.model.log_prior(solved.z)
+        if self.lead == 1.0:
+            return prior + weight * self.model.log_likelihood_at(solved.z, solved.streams, self.data)
+        weights = jnp.asarray(weight) ** self.lead, jnp.asarray(weight)
+        return prior + self.model.log_likelihood_at(solved.z, solved.streams, self.data, weights)
+
+    def _of_groups(self, weight: Array | float) -> Array | float:
+        """The weight of each group of readings."""
+        if self.lead == 1.0:
+            return weight
+        return jnp.asarray(weight) ** np.array([self.lead if group.leads else 1.0 for group in self.model.groups])
 
     def _chunks(self) -> tuple[Any, RawStreams]:
         """What `_Systems` takes for each chunk: its data, and the reference's streams."""

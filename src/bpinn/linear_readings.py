@@ -25,6 +25,7 @@ class Group:
     likelihood: Likelihood
     noise_name: str | None
     neutral: bool = False  # see `Sensors`
+    leads: bool = False  # while the likelihood is annealed, see `Coordinates`
 
 
 class System(NamedTuple):
@@ -124,7 +125,7 @@ class LinearReadings:
         fixed: RawStreams,
         weight: Array | float = 1.0,
     ) -> System:
-        """The readings linearised around streams; ``weight`` multiplies their information.
+        """The readings linearised around streams; ``weight`` multiplies their information: one, or one per group.
 
         Features and offsets do not look at the linear parameters in ``theta``.
         """
@@ -213,9 +214,10 @@ class LinearReadings:
         """For each reading the root of its weight, and its target in these units; 0 where it is not finite."""
         roots, targets = [], []
         each = self.data.get("counted") or [True] * len(self.groups)
-        groups = zip(self.groups, self.data["values"], self.data["noise"], each, self.chosen, strict=True)
-        chosen = [group[:4] for group in groups if group[4]]
-        for (group, reading, noise, counted), value, constant in zip(chosen, values, constants, strict=True):
+        own = jnp.broadcast_to(jnp.asarray(weight), (len(self.groups),))
+        groups = zip(self.groups, self.data["values"], self.data["noise"], each, own, self.chosen, strict=True)
+        chosen = [group[:5] for group in groups if group[5]]
+        for (group, reading, noise, counted, weight), value, constant in zip(chosen, values, constants, strict=True):
             scale = noise if group.noise_name is None else scalars[group.noise_name]
             # What is not finite is replaced before it is used, or its derivative would not be finite either.
             known = jnp.isfinite(value) & jnp.isfinite(constant)

@@ -40,7 +40,12 @@ class Model:
     def __init__(self, problem: Problem, monitor: Monitor, batch: int | None = None):
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
-        self.groups = tuple(Group(r.likelihood, r.noise_name, r.neutral) for r in problem.readings)
+        leading = [not (r.is_exact and len(r.equation.references) > 1) for r in problem.readings]
+        self.leads = any(leading) and not all(leading)  # whether some readings lead others while annealing
+        self.groups = tuple(
+            Group(r.likelihood, r.noise_name, r.neutral, self.leads and leads)
+            for r, leads in zip(problem.readings, leading, strict=True)
+        )
         self.counts = tuple(len(readings.values) for readings in problem.readings)
         self.chunks, self.sensors = _in_chunks(problem)
         self.batches = 0 if batch is None else -(-sum(self.counts) // batch)
@@ -170,12 +175,20 @@ class Model:
             return chunks.total(self.part.log_likelihood, z, data["chunks"], once=self.native)
         return self.log_likelihood_at(z, self.streams(z, data), data)
 
-    def log_likelihood_at(self, z: Array, streams: RawStreams, data: Any) -> Array:
-        """The log likelihood from the streams of the fields at the sensors."""
+    def log_likelihood_at(
+        self, z: Array, streams: RawStreams, data: Any, weights: tuple[Array, Array] | None = None
+    ) -> Array:
+        """The log likelihood from the streams of the fields at the sensors.
+
+        ``weights`` multiply that of groups that lead, and of all others.
+        """
         scalars = self.parameters.split(z)[1]
         predicted = self.sensors.of_streams(streams, scalars, data["sensors"])
-        found = self.log_likelihood_of(predicted, scalars, data)
-        return found - self._evidence_and_misfit(z, data, streams)[0] if self.neutral_fields else found
+        found = self.log_likelihood_of(predicted, scalars, data, weights)
+        if not self.neutral_fields:
+            return found
+        evidence = self._evidence_and_misfit(z, data, streams)[0]
+        return found - (evidence if weights is None else weights[1] * evidence)
 
     def log_evidence(self, z: Array, data: Any) -> Array:
         """Log density of the points of neutral equations, given unknowns and scales; zero if there are none.
@@ -222,11 +235,18 @@ class Model:
         around = readings.flat(z.dtype) if self.neutral_linear else {name: streams[name] for name, *_ in own}
         return readings.system(theta, scalars, around, {}), precision
 
-    def log_likelihood_of(self, predicted: Sequence[Array], scalars: Mapping[str, Array], data: Any) -> Array:
+    def log_likelihood_of(
+        self,
+        predicted: Sequence[Array],
+        scalars: Mapping[str, Array],
+        data: Any,
+        weights: tuple[Array, Array] | None = None,
+    ) -> Array:
         """The log likelihood from the prediction of each reading, and the noise levels among the scalars."""
         total = jnp.zeros((), float)
-        for part in self._pointwise(predicted, scalars, data):
-            total += jnp.sum(part)
+        for group, part in zip(self.groups, self._pointwise(predicted, scalars, data), strict=True):
+            own = jnp.sum(part)
+            total += own if weights is None else weights[0 if group.leads else 1] * own
         return total
 
     def predicted(self, z: Array, data: Any) -> list[Array]:

@@ -150,10 +150,21 @@ class WhitenedMoves(Moves):
     rounds: int = 12  # measurements of each curvature for a frame around one vector
     hold: float = 10_000.0  # pull of inferred noise levels to small values in the first part of warm-up; 0 for none
     released: int = 20  # steps in which it ends
+    lead: float = 1.0  # see `Coordinates`
 
     def first(self, model: Model, data: Any, z: Array) -> Array:
+        """With small noise, and with fields that follow the readings that lead."""
         at = noise_levels(model)
-        return z.at[at].set(small_noise(model, data)) if self.hold and len(at) else z
+        z = z.at[at].set(small_noise(model, data)) if self.hold and len(at) else z
+        if self.lead == 1.0 or not model.leads or model.chunks > 1 or not model.linear_fields:
+            return z
+        one = unit_scalars(model)
+        coordinates = self._coordinates(model, data, Reference(model.streams(z, data), one, one))
+        v = z[model.linear] * jnp.sqrt(jnp.asarray(coordinates.precision, z.dtype))
+        return coordinates.to_plain(z.at[model.linear].set(v), jnp.zeros((), z.dtype))[0]
+
+    def _coordinates(self, model: Model, data: Any, reference: Reference) -> Coordinates:
+        return Coordinates(model, data, reference, self.lead)
 
     def _density(self, model: Model, coordinates: Coordinates, hold: Array) -> Callable[[Array, Array], Array]:
         """The log density in whitened coordinates, with a pull of inferred noise levels to small values.
@@ -181,12 +192,12 @@ class WhitenedMoves(Moves):
         if len(scale):
             first = Reference(streams, jnp.diag(scale), jnp.diag(1.0 / scale))
         if self._freezes(model):
-            first = first._replace(frozen=Coordinates(model, data, first).frozen(start.z, weight))
-        hidden = self._hidden(model, Coordinates(model, data, first))
+            first = first._replace(frozen=self._coordinates(model, data, first).frozen(start.z, weight))
+        hidden = self._hidden(model, self._coordinates(model, data, first))
         direction = hidden / jnp.sqrt(jnp.maximum(jnp.sum(hidden), 1.0))
         one = jnp.ones((), start.z.dtype)
         frame = Frame(first, streams, jnp.int32(0), precision, direction, one, jnp.zeros_like(one))
-        coordinates = Coordinates(model, data, first)
+        coordinates = self._coordinates(model, data, first)
         w = coordinates.to_white(start.z, weight)
         return frame, HMCState(w, *jax.value_and_grad(self._density(model, coordinates, frame.hold))(w, weight))
 
@@ -203,7 +214,7 @@ class WhitenedMoves(Moves):
 
     def renewed(self, model: Model, data: Any, frame: Any, state: HMCState, phase: Phase) -> tuple[Any, HMCState]:
         """The output layer is solved at the new weight, the reference follows, and curvatures are measured."""
-        solved = Coordinates(model, data, frame.reference).solve(state.position, phase.weight)
+        solved = self._coordinates(model, data, frame.reference).solve(state.position, phase.weight)
         annealing = phase.step <= phase.last_annealed
         age = jnp.where(annealing, 0, frame.age + 1)
         share = jnp.where(annealing, 1.0, 1.0 / jnp.minimum(age + 1, self.memory).astype(solved.z.dtype))
@@ -215,11 +226,11 @@ class WhitenedMoves(Moves):
         if self._freezes(model):
             frozen = jax.lax.cond(
                 renew,
-                lambda: Coordinates(model, data, plain).frozen(solved.z, phase.weight),
+                lambda: self._coordinates(model, data, plain).frozen(solved.z, phase.weight),
                 lambda: frame.reference.frozen,
             )
             plain = plain._replace(frozen=frozen)
-        unscaled = Coordinates(model, data, plain)
+        unscaled = self._coordinates(model, data, plain)
         w = unscaled.to_white(solved.z, phase.weight)
         if self._freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
             kept = w.at[model.linear].set(state.position[model.linear])
@@ -275,11 +286,11 @@ class WhitenedMoves(Moves):
         return frame, densities[0], gradients[0]
 
     def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
-        density = self._density(model, Coordinates(model, data, frame.reference), frame.hold)
+        density = self._density(model, self._coordinates(model, data, frame.reference), frame.hold)
         return lambda w: density(w, weight)
 
     def plain(self, model: Model, data: Any, frame: Any, state: HMCState, weight: Array) -> tuple[Array, Array]:
-        z, log_determinant = Coordinates(model, data, frame.reference).to_plain(state.position, weight)
+        z, log_determinant = self._coordinates(model, data, frame.reference).to_plain(state.position, weight)
         return z, state.logdensity - log_determinant
 
     def shared(self, model: Model, data: Any, frame: Any, particles: Array, weight: Array, key: Array) -> Any:
@@ -289,7 +300,7 @@ class WhitenedMoves(Moves):
         each = jax.lax.map(lambda z: model.streams(z, data), particles)
         streams = jax.tree.map(lambda stream: jnp.mean(stream, axis=0), each)
         one = unit_scalars(model)
-        unscaled = Coordinates(model, data, Reference(streams, one, one))
+        unscaled = self._coordinates(model, data, Reference(streams, one, one))
         probes = self.rounds * max(model.dim - model.parameters.num_weights, 2)
         chosen = jax.random.randint(key, (probes,), 0, len(particles))
 
@@ -302,7 +313,7 @@ class WhitenedMoves(Moves):
         return frame._replace(reference=_scaled(model, unscaled.reference, frame.precision), mean=streams)
 
     def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
-        return Coordinates(model, data, frame.reference).to_white(z, weight)
+        return self._coordinates(model, data, frame.reference).to_white(z, weight)
 
     def units(self, model: Model) -> Array:
         """The prior's scale for what is not whitened."""

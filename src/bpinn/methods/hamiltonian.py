@@ -25,7 +25,8 @@ from bpinn.posterior import Model
 
 MASSES = ("identity", "diagonal")
 STARTS = ("anneal", "map", "prior")
-COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(), "plain": PlainMoves()}
+LEAD = 0.0  # power of the likelihood's weight for readings of fields, while it is annealed
+COORDINATES: dict[str, Moves] = {"whitened": WhitenedMoves(lead=LEAD), "plain": PlainMoves()}
 
 
 class _State(NamedTuple):
