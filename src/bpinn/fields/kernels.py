@@ -201,7 +201,7 @@ class RationalQuadratic(Stationary):
     """
 
     differentiable: ClassVar[float] = np.inf
-    hilbert: ClassVar[Hilbert | None] = Hilbert(3.5, 1.8, 4.8, 2.5, 4.0)  # least: 2% of the variance are cut
+    hilbert: ClassVar[Hilbert | None] = Hilbert(5.0, 1.8, 4.8, 2.5, 4.0)  # least: 2% of the variance are cut
 
     def __call__(self, x: Any, y: Any) -> Any:
         length, sd = self.fixed
