@@ -85,7 +85,7 @@ def decayed(
     drawn = 1.0 if likelihood == "student_t" else rng.standard_normal(len(t))
     values = u + size * drawn + (0 if shift is None else shift(t, u))
     sensors = {
-        "law": bp.Sensors(law, {"t": np.linspace(0, 5, points)}, 0.0, noise=tolerance),
+        "law": bp.Physics(law, points, tolerance),
         "u": bp.Sensors("u", {"t": t}, values, noise=noise if stated is None else stated, likelihood=likelihood),
     }
     if start is not None:
@@ -189,7 +189,7 @@ def swung(rng, law=swing, field=None, stated=None, truth=ANGLE, points=60, toler
     return bp.Problem(
         domain={"t": (0.0, 6.0)}, fields={"u": field or bp.GaussianProcess()}, unknowns=unknowns,
         sensors={
-            "law": bp.Sensors(law, {"t": np.linspace(0, 6, points)}, 0.0, noise=tolerance),
+            "law": bp.Physics(law, points, tolerance),
             "u": bp.Sensors("u", {"t": t}, values, noise=noise if stated is None else stated),
         },
     )  # fmt: skip
@@ -252,7 +252,7 @@ def grown(rng, truth=LOGISTIC, field=None, stated=None, noise=0.04, shift=None, 
         domain={"t": (0.0, 6.0)}, fields={"u": field or bp.GaussianProcess()},
         unknowns={"r": dist.LogNormal(0, 0.7), "K": dist.LogNormal(0.5, 0.7)},
         sensors={
-            "law": bp.Sensors(logistic, {"t": np.linspace(0, 6, 50)}, 0.0, noise=0.01),
+            "law": bp.Physics(logistic, points=50, tolerance=0.01),
             "u": bp.Sensors("u", {"t": t}, values, noise=noise if stated is None else stated, likelihood=likelihood),
         },
     )  # fmt: skip
@@ -288,12 +288,11 @@ def heated(rng, truth=None, field=None, stated=None, tolerance=0.03, points=120,
     u = (truth or (lambda x, t: np.sin(np.pi * x) * np.exp(-0.1 * np.pi**2 * t)))(x, t)
     values = u + noise * rng.standard_normal(60) + (0 if shift is None else shift(x, t))
     side = np.linspace(0, 1, 12)
-    inside = np.random.default_rng(0).uniform(size=(2, points))
     return bp.Problem(
         domain={"x": (0.0, 1.0), "t": (0.0, 1.0)}, unknowns={"D": dist.LogNormal(-2.0, 0.7)},
         fields={"u": field or bp.GaussianProcess(bp.SquaredExponential(length=dist.LogNormal(-1.0, 0.3)))},
         sensors={
-            "law": bp.Sensors(heat, {"x": inside[0], "t": inside[1]}, 0.0, noise=tolerance),
+            "law": bp.Physics(heat, points, tolerance),
             "left": bp.Sensors("u", {"x": np.zeros(12), "t": side}, ends, noise=0.01),
             "right": bp.Sensors("u", {"x": np.ones(12), "t": side}, ends, noise=0.01),
             "u": bp.Sensors("u", {"x": x, "t": t}, values, noise=noise if stated is None else stated),
