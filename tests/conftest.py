@@ -13,14 +13,20 @@ from typing import NamedTuple
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
+# Nor has NumPy's linear algebra several threads: on cores that are busy they wait for each other, and the singular
+# values of small matrices took up to eighty times their processor time.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import jax
 import numpy as np
 import pytest
+import threadpoolctl
 
 import bpinn as bp
 from bpinn.cli import main
 from bpinn.engine import advance, make_room, stage_run
+
+threadpoolctl.threadpool_limits(1, "blas")  # a plugin of pytest may have loaded NumPy before this file
 
 # Tracing makes millions of small objects, few of them garbage: with Python's thresholds, looking through them takes
 # some 7% of the processor time of tests.
