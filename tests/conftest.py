@@ -177,6 +177,14 @@ def _quick_compilation(request):
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.fixture
+def optimized():
+    """A test whose runs take longer than compiling them with all optimizations, among others that do not."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _compile_once(tmp_path_factory):
     """Keep what is compiled for later tests, and for the processes that tests start: much of it is the same.

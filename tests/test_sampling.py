@@ -636,7 +636,9 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
             break
         except Killed:
             assert len(killed_at) < 200
-    assert {("write", "block"), ("write", "state.npz"), ("write", "restarts.npz"), ("remove", "state.npz")} <= set(killed_at)
+    assert {("write", "block"), ("write", "state.npz"), ("write", "restarts.npz"), ("remove", "state.npz")} <= set(
+        killed_at
+    )
     np.testing.assert_array_equal(taken_up.z, expected.z)
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
 
