@@ -36,9 +36,10 @@ gc.set_threshold(50_000, 20, 20)
 
 # Files that take long, the longest first. Workers take them in this order, so that none is left with one at the end.
 LONG = (
-    "sampling", "program", "cluster", "fit_runs", "docs_code", "forward", "notebooks", "report", "doctests", "criticism",
-    "approximate", "next_sensor", "fits", "folders", "likelihoods", "native", "preview", "checkpoint", "faults", "paper",
-    "reproduce", "examples", "frames", "smc", "coordinates", "calibration", "gaussian_process", "reference", "site",
+    "cluster", "docs_code", "sampling", "fit_runs", "program", "notebooks", "native", "doctests", "likelihoods", "frames",
+    "smc", "examples", "studio", "approximate", "neutral", "fits", "health", "preview", "exact", "scheduler",
+    "inferred_sds", "coordinates", "forward", "report", "criticism", "checkpoint", "calibration", "next_sensor",
+    "extending", "conditional", "networks", "own_data", "site", "reference", "report_page",
 )  # fmt: skip
 
 
