@@ -122,6 +122,17 @@ def test_another_number_of_draws_is_not_another_program(method):
         assert program(**other) != program()
 
 
+def test_a_block_traces_its_step_once(monkeypatch):
+    """For the shapes of what it records, and as the body of its loop."""
+    move, moves = bp.HMC.move, []
+    monkeypatch.setattr(bp.HMC, "move", lambda *arguments: moves.append(1) or move(*arguments))
+    program = advance.Program(bp.Posterior(make_problem(hidden=(5,))), QUICK, 0, 0)
+    numbers = jnp.int32(0), jnp.int32(1)
+    given = program.compiled_stage, program.model, program.data, program.shapes(None), program.key(0, 0)
+    advance._block.eval_shape(*given, *numbers, size=3)
+    assert len(moves) == 1
+
+
 def test_an_equation_defined_anew_is_not_traced_again(programs_stay):
     def make(offset):
         def local_law(u, u_x):
