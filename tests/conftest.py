@@ -169,21 +169,29 @@ def prior_result():
     return make
 
 
+@contextlib.contextmanager
+def compiling(quickly):
+    """Compile without most optimizations, or with them: here, and in processes that are started from here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quickly)))
+        before = jax.config.read("jax_disable_most_optimizations")
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        yield
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _quick_compilation(request):
     """Most runs are so short that compiling is nearly all of their time; modules with long ones are ``OPTIMIZED``."""
-    quick = not getattr(request.module, "OPTIMIZED", False)
-    jax.config.update("jax_disable_most_optimizations", quick)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with compiling(not getattr(request.module, "OPTIMIZED", False)):
+        yield
 
 
 @pytest.fixture
 def optimized():
     """A test whose runs take longer than compiling them with all optimizations, among others that do not."""
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
+    with compiling(False):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

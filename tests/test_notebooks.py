@@ -217,10 +217,8 @@ def executed():
         for one in runs:
             one.source = one.source.replace("bp.HMC()", QUICK)
         whole.cells += [forget.copy(), *book.cells]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-        options = {"resources": {"metadata": {"path": str(FOLDER)}}, "allow_errors": True}
-        nbclient.NotebookClient(whole, timeout=300, **options).execute()
+    options = {"resources": {"metadata": {"path": str(FOLDER)}}, "allow_errors": True}
+    nbclient.NotebookClient(whole, timeout=300, **options).execute()
     return books
 
 
