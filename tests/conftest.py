@@ -13,14 +13,20 @@ from typing import NamedTuple
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
+# Nor has NumPy's linear algebra several threads: on cores that are busy they wait for each other, and the singular
+# values of small matrices took up to eighty times their processor time.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import jax
 import numpy as np
 import pytest
+import threadpoolctl
 
 import bpinn as bp
 from bpinn.cli import main
 from bpinn.engine import advance, make_room, stage_run
+
+threadpoolctl.threadpool_limits(1, "blas")  # a plugin of pytest may have loaded NumPy before this file
 
 # Tracing makes millions of small objects, few of them garbage: with Python's thresholds, looking through them takes
 # some 7% of the processor time of tests.
@@ -30,9 +36,10 @@ gc.set_threshold(50_000, 20, 20)
 
 # Files that take long, the longest first. Workers take them in this order, so that none is left with one at the end.
 LONG = (
-    "sampling", "program", "cluster", "fit_runs", "docs_code", "forward", "notebooks", "report", "doctests", "criticism",
-    "approximate", "next_sensor", "fits", "folders", "likelihoods", "native", "preview", "checkpoint", "faults", "paper",
-    "reproduce", "examples", "frames", "smc", "coordinates", "calibration", "gaussian_process", "reference", "site",
+    "cluster", "docs_code", "sampling", "fit_runs", "program", "notebooks", "native", "doctests", "likelihoods", "frames",
+    "smc", "examples", "studio", "approximate", "neutral", "fits", "health", "preview", "exact", "scheduler",
+    "inferred_sds", "coordinates", "forward", "report", "criticism", "checkpoint", "calibration", "next_sensor",
+    "extending", "conditional", "networks", "own_data", "site", "reference", "report_page",
 )  # fmt: skip
 
 
@@ -162,13 +169,29 @@ def prior_result():
     return make
 
 
+@contextlib.contextmanager
+def compiling(quickly):
+    """Compile without most optimizations, or with them: here, and in processes that are started from here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quickly)))
+        before = jax.config.read("jax_disable_most_optimizations")
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        yield
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _quick_compilation(request):
     """Most runs are so short that compiling is nearly all of their time; modules with long ones are ``OPTIMIZED``."""
-    quick = not getattr(request.module, "OPTIMIZED", False)
-    jax.config.update("jax_disable_most_optimizations", quick)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with compiling(not getattr(request.module, "OPTIMIZED", False)):
+        yield
+
+
+@pytest.fixture
+def optimized():
+    """A test whose runs take longer than compiling them with all optimizations, among others that do not."""
+    with compiling(False):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,7 +7,7 @@ import bpinn
 
 ROOT = Path(bpinn.__file__).parent
 ORDER = [
-    "errors", "compiling", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
+    "errors", "compiling", "arrays", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "portable", "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "readings", "physics", "neutral", "problem",
     "evaluation", "parameters", "quantity_at", "monitor", "chunks", "conditional", "linear_readings", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",

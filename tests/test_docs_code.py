@@ -23,7 +23,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 TEXTS = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
 # Clusters need workers, and advice draws of a whole run: their own tests have the same calls. So has that of the gallery.
-ELSEWHERE = ("extending.md", "clusters.md", "next_sensor.md", "gallery/")
+# test_doctests runs that on notebooks.
+ELSEWHERE = ("extending.md", "clusters.md", "next_sensor.md", "gallery/", "notebooks.md")
 PAGES = [name for name, text in TEXTS.items() if "```python" in text and not name.startswith(ELSEWHERE)]
 FEWER = {
     "num_warmup": 40, "num_draws": 20, "num_leapfrog": 4, "particles": 20, "num_moves": 1, "most_steps": 4,

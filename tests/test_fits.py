@@ -16,7 +16,6 @@ from bpinn.methods import gaussian
 KL = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
 NOISES = [0.1, 0.01]
 DRAWS = 20_000
-OPTIMIZED = True
 
 
 def poisson(noise):
@@ -36,6 +35,7 @@ def compare(result, exact):
 # --- Gaussians ---
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("noise", [NOISES[0], pytest.param(NOISES[1], marks=pytest.mark.slow)])
 def test_full_rank_vi_is_the_exact_gaussian(noise):
     """20,000 draws: four standard errors are 0.028 sd of a mean and 2% of an sd; Adam's last steps add as much."""
@@ -109,6 +109,7 @@ def test_the_bound_is_the_mean_over_draws(method, coordinates):
     np.testing.assert_allclose(result.stats["log_density"][0, :50], direct, rtol=1e-3, atol=0.02)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_full_rank_vi_finds_the_posterior_without_its_curvature_too():
     problem = poisson(0.1)
@@ -119,6 +120,7 @@ def test_full_rank_vi_finds_the_posterior_without_its_curvature_too():
     assert np.all(np.abs(ratios - 1) < 0.03)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(("noise", "off", "least"), [(0.1, 0.1, 0.4), (0.01, 0.4, 0.05)])
 def test_mean_field_vi_understates_the_standard_deviations(noise, off, least):
     """In plain coordinates the best factorised Gaussian has the exact mean and the conditional sds, which are far below the marginal ones.
@@ -140,6 +142,7 @@ def test_mean_field_vi_understates_the_standard_deviations(noise, off, least):
     assert health.khat > 0.7
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_low_rank_vi_with_enough_directions_is_the_exact_gaussian():
     problem = poisson(0.1)
@@ -225,6 +228,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in FLOWS])
 def test_flows_bend_to_a_banana(name, quadrature):
     """Within 12% of an sd: flows miss a little of the thin ends of the banana, where a fit of q to p looks last."""
@@ -243,6 +247,7 @@ def test_a_gaussian_does_not_bend(quadrature):
     assert np.mean(result.history["elbo"][0, -20:]) < evidence - 0.08
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("noise", [NOISES[0], pytest.param(NOISES[1], marks=pytest.mark.slow)])
 def test_the_coupling_flow_reaches_the_exact_posterior(noise):
     problem = poisson(noise)
@@ -254,6 +259,7 @@ def test_the_coupling_flow_reaches_the_exact_posterior(noise):
     assert np.mean(result.history["elbo"][0, -20:]) == pytest.approx(exact.log_evidence, abs=0.02)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_potential_flow_reaches_the_exact_posterior(noise):
@@ -276,6 +282,7 @@ def line():
     )
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_the_papers_density_makes_the_potential_flow_too_narrow():
     """The sum of the Laplacians is not the determinant of long Euler steps that contract; the exact density is."""

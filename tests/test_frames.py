@@ -21,8 +21,6 @@ from bpinn.methods.hamiltonian import COORDINATES, Hamiltonian
 from bpinn.methods.start import start_at
 from bpinn.posterior import Posterior
 
-OPTIMIZED = True
-
 X = np.linspace(0.0, 1.0, 6)
 QUICK = bp.HMC(num_warmup=60, num_draws=40, num_leapfrog=5)
 LONG = bp.HMC(num_warmup=120, num_draws=1500, num_leapfrog=8)

@@ -9,8 +9,6 @@ import pytest
 
 import bpinn as bp
 
-OPTIMIZED = True
-
 SOURCE = Path(__file__).parent.parent / "verification" / "faults.py"
 spec = importlib.util.spec_from_file_location("faults", SOURCE)
 faults = sys.modules["faults"] = importlib.util.module_from_spec(spec)
@@ -21,6 +19,7 @@ def health(made, method=None, seed=0):
     return bp.infer(made, method or bp.HMC(), seed=seed, progress=False).diagnose()
 
 
+@pytest.mark.usefixtures("optimized")
 def test_healthy_runs_are_good():
     """False alarms are to be below two in a hundred: among eight, two have a probability of one in a hundred."""
     found = [faults.HEALTHY.health(seed) for seed in range(8)]
@@ -30,6 +29,7 @@ def test_healthy_runs_are_good():
 QUICKLY = ("stuck", "collapsed", "solutions", "NaN", "without effect", "too small")  # all of them by make verify
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(
     "fault",
     [

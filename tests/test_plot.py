@@ -310,6 +310,20 @@ def test_overview_takes_a_truth_of_the_paper(line):
     np.testing.assert_allclose(labelled(third)["truth"].get_xdata(), 0.7)
 
 
+def test_labels_of_ticks_are_text_and_their_power_of_ten_is_a_formula():
+    def panel(ax):
+        mesh = ax.pcolormesh([0, 1], [-3e-6, 3e-6], np.array([[-3e6, 0], [0, 3e6]]), shading="gouraud")
+        drawing.colour_bar(ax, mesh)
+
+    figure = drawing.figure([panel], 1, (4, 3))
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    for axes, power in ((ax, "−6"), (ax.child_axes[0], "6")):
+        texts = [label.get_text() for label in axes.yaxis.get_ticklabels()]
+        assert {"−2", "0", "2"} <= set(texts)
+        assert f"10^{{{power}}}" in axes.yaxis.get_offset_text().get_text()
+
+
 def test_figures_leave_the_global_style_and_pyplot_alone(line, tmp_path):
     before = dict(matplotlib.rcParams)
     figure = plot.overview(line)

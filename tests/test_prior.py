@@ -10,8 +10,6 @@ from bpinn import prior, quantity_at
 from bpinn.fields.kernels import exponential_eigenpairs
 from bpinn.plot import views
 
-OPTIMIZED = True
-
 LINE = bp.Problem(  # u = w x + b
     domain={"x": (0.0, 1.0)}, fields={"u": bp.MLP(hidden=())}, unknowns={"k": dist.Normal(1000.0, 0.1)}
 )

@@ -22,8 +22,6 @@ from bpinn.run_folder import runs
 from bpinn.run_folder.files import only_one
 from bpinn.templates import TEMPLATES, write_template
 
-OPTIMIZED = True
-
 QUICK = ["inference.num_warmup=30", "inference.num_draws=20", "inference.num_leapfrog=4", "inference.chains=2"]
 SETTINGS = [part for change in QUICK for part in ("--set", change)]
 

@@ -23,8 +23,6 @@ from bpinn.inference import memory_of
 from bpinn.methods import warmup
 from bpinn.run_folder import files
 
-OPTIMIZED = True
-
 QUICK = bp.HMC(num_warmup=40, num_draws=30, num_leapfrog=8)
 THINNED = bp.HMC(num_warmup=40, num_draws=10, num_leapfrog=8, jitter=0.0, thin=5)
 
@@ -122,6 +120,17 @@ def test_another_number_of_draws_is_not_another_program(method):
         assert program(**same) == program()
     for other in ({"num_warmup": 30}, {"thin": 2}, {"step_size": 0.2}, {"mass": "diagonal"}, {"init": "prior"}):
         assert program(**other) != program()
+
+
+def test_a_block_traces_its_step_once(monkeypatch):
+    """For the shapes of what it records, and as the body of its loop."""
+    move, moves = bp.HMC.move, []
+    monkeypatch.setattr(bp.HMC, "move", lambda *arguments: moves.append(1) or move(*arguments))
+    program = advance.Program(bp.Posterior(make_problem(hidden=(5,))), QUICK, 0, 0)
+    numbers = jnp.int32(0), jnp.int32(1)
+    given = program.compiled_stage, program.model, program.data, program.shapes(None), program.key(0, 0)
+    advance._block.eval_shape(*given, *numbers, size=3)
+    assert len(moves) == 1
 
 
 def test_an_equation_defined_anew_is_not_traced_again(programs_stay):
@@ -576,8 +585,9 @@ DAMAGED = {
 @pytest.mark.parametrize(("names", "told"), DAMAGED.values(), ids=DAMAGED)
 @pytest.mark.parametrize("gone", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_lost_chain_whose_files_are_damaged_is_made_again(
-    names, told, gone, hard_to_please, tmp_path, capsys, one_step_blocks
+    names, told, gone, hard_to_please, tmp_path, capsys, blocks_of
 ):
+    blocks_of(7)
     method = replace(EASY, num_warmup=50, num_draws=30)
     expected = draw(straight_line(), method, chains=2)
 
@@ -608,27 +618,27 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
         pass
 
     right_write, right_unlink = files.write_file, Path.unlink
-    left = 0
+    left, killed_at = 0, []
 
-    def count_down():
+    def count_down(doing, path):
         nonlocal left
         left -= 1
         if left < 0:
+            killed_at.append((doing, path.name if path.stem.isalpha() else "block"))
             raise Killed
 
     def write(path, content):
-        count_down()
+        count_down("write", path)
         right_write(path, content)
 
     def unlink(path, missing_ok=False):
         if path.suffix == ".npz":
-            count_down()
+            count_down("remove", path)
         right_unlink(path, missing_ok=missing_ok)
 
     monkeypatch.setattr(files, "write_file", write)
     monkeypatch.setattr(Path, "unlink", unlink)
-    times = 0
-    for more in itertools.cycle((1, 3, 6, 4)):
+    for more in itertools.cycle((1, 3, 6, 4, 9, 14)):  # those of more than six get beyond the first steps of all chains
         left = more
         try:
             taken_up = bp.infer(
@@ -636,9 +646,10 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
             )
             break
         except Killed:
-            times += 1
-            assert times < 200
-    assert times > 5
+            assert len(killed_at) < 200
+    assert {("write", "block"), ("write", "state.npz"), ("write", "restarts.npz"), ("remove", "state.npz")} <= set(
+        killed_at
+    )
     np.testing.assert_array_equal(taken_up.z, expected.z)
     np.testing.assert_array_equal(taken_up.stats["restarts"], expected.stats["restarts"])
 

@@ -18,6 +18,7 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.extend.linear_util import WrappedFun
 
+from bpinn.arrays import on_device
 from bpinn.fields import Field
 from bpinn.fields.base import Bounds, Streams, Wanted
 from bpinn.measurements import Placed
@@ -161,10 +162,10 @@ class Evaluation:
                 points = [np.stack([at[i][c] for c in inputs], axis=1) for i in users]
                 prepared[name] = field.prepare(points, wanted, bounds)
         coordinates = [
-            {r.name: jnp.asarray(at[i][r.name], dtype=float) for r in task.references if isinstance(r, Coordinate)}
+            {r.name: on_device(at[i][r.name]) for r in task.references if isinstance(r, Coordinate)}
             for i, task in enumerate(self.tasks)
         ]
-        as_arrays = [None if w is None else jnp.asarray(w, dtype=float) for w in weights]
+        as_arrays = [None if w is None else on_device(w) for w in weights]
         return {"fields": prepared, "coordinates": coordinates, "weights": as_arrays}
 
     def wanted(self, name: str, unknowns: Mapping[str, Array], native: bool = False) -> Wanted:

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from bpinn import chunks
+from bpinn.arrays import on_device
 from bpinn.conditional import conditional
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
@@ -138,12 +139,11 @@ class Model:
 
     def data_of(self, problem: Problem, monitor: Monitor) -> dict[str, Any]:
         """Everything that may change without recompilation."""
-        as_array = partial(jnp.asarray, dtype=float)
         data: dict[str, Any] = {
             "monitor": self.monitor.prepare([q.placed for q in monitor.quantities]),
-            "values": [as_array(r.values) for r in problem.readings],
-            "noise": [None if r.noise is None else as_array(r.noise) for r in problem.readings],
-            "readings": [jax.tree.map(as_array, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
+            "values": [on_device(r.values) for r in problem.readings],
+            "noise": [None if r.noise is None else on_device(r.noise) for r in problem.readings],
+            "readings": [jax.tree.map(on_device, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
         }
         if self.chunks > 1:
             return data | {"chunks": self._stacked(self.sensors, problem, data, self.chunks)}
@@ -165,7 +165,7 @@ class Model:
         for kind in ("values", "noise", "readings"):
             pairs = zip(cut, data[kind], strict=True)
             stacked[kind] = [jax.tree.map(partial(jnp.take, indices=rows), own) for (rows, _), own in pairs]
-        return stacked | {"counted": [jnp.asarray(counted) for _, counted in cut]}
+        return stacked | {"counted": [jax.device_put(counted) for _, counted in cut]}
 
     def log_prior(self, z: Array) -> Array:
         return self.parameters.log_prior(z)

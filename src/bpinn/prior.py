@@ -210,15 +210,16 @@ def _locate(problem: Problem, quantity: Quantity, at: Mapping[str, Any] | None) 
     return QuantityAt.of(problem, quantity, at, where)
 
 
-def _keys(draws: int, seed: int, where: str) -> Array:
+def _keys(draws: int, seed: int, where: str) -> np.ndarray:
+    """The data of a key for each draw, on the host: to cut it into batches compiles nothing there."""
     if not isinstance(draws, int | np.integer) or isinstance(draws, bool) or draws < 2:
         raise InputError(f"{where}: draws must be a whole number of at least 2, got {draws!r}")
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise InputError(f"{where}: seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
-    return jax.random.split(jax.random.key(int(seed)), int(draws))
+    return np.asarray(jax.random.key_data(jax.random.split(jax.random.key(int(seed)), int(draws))))
 
 
-def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterator[np.ndarray]:
+def _batches(values: Stacked, prepared: Any, keys: np.ndarray, points: int) -> Iterator[np.ndarray]:
     """Values for successive batches of prior draws, each of shape (draws, points)."""
     width = max(term.width for quantity in values.quantities for term in quantity.quantity.terms)
     one = points * width * bytes_of_a_point(values.quantities[0].problem)
@@ -230,5 +231,5 @@ def _batches(values: Stacked, prepared: Any, keys: Array, points: int) -> Iterat
 
 # Compiled separately from the evaluation: fused, XLA computes some of the random numbers more than once.
 @partial(jax.jit, static_argnames="parameters", compiler_options=FUSED)
-def _sample(parameters: Parameters, keys: Array) -> Array:
-    return jax.vmap(parameters.sample_prior)(keys)
+def _sample(parameters: Parameters, keys: Any) -> Array:
+    return jax.vmap(parameters.sample_prior)(jax.random.wrap_key_data(keys))

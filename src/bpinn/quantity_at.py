@@ -100,7 +100,7 @@ class QuantityAt:
         """Values for each row of ``z`` at a slice of at most ``chunk`` points, shape (rows, points)."""
         prepared = self.prepare(part)
         batches = [
-            self.values(padded(z[i : i + DRAWS_AT_ONCE], DRAWS_AT_ONCE), prepared)[: len(z) - i]
+            np.asarray(self.values(padded(z[i : i + DRAWS_AT_ONCE], DRAWS_AT_ONCE), prepared))[: len(z) - i]
             for i in range(0, len(z), DRAWS_AT_ONCE)
         ]
         return np.concatenate(batches)[:, : part.stop - part.start]

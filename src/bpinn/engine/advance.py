@@ -32,6 +32,12 @@ def _init(stage: Stage, model: Model, data: Any, key: Array, previous: Any) -> A
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), stage.init(model, data, key, previous))
 
 
+@partial(jax.jit, static_argnames=("stage", "model"), inline=True)
+def _step(stage: Stage, model: Model, data: Any, state: Any, key: Array, step: Array) -> tuple[Any, Record]:
+    """A step, which a block traces once: for the shapes of its records, and again as the body of its loop."""
+    return stage.step(model, data, state, jax.random.fold_in(key, step), step)
+
+
 @partial(jax.jit, static_argnames=("stage", "model", "size"), compiler_options=BLOCK)
 def _block(
     stage: Stage, model: Model, data: Any, state: Any, key: Array, first: Array, count: Array, *, size: int
@@ -39,16 +45,12 @@ def _block(
     """``count`` steps from step ``first``, at most ``size``; records beyond ``count`` are undefined."""
     global traces
     traces += 1
-
-    def one(state: Any, step: Array) -> tuple[Any, Record]:
-        return stage.step(model, data, state, jax.random.fold_in(key, step), step)
-
-    shapes = jax.eval_shape(one, state, first)[1]
+    shapes = _step.eval_shape(stage, model, data, state, key, first)[1]
     buffers = jax.tree.map(lambda s: jnp.zeros((size, *s.shape), s.dtype), shapes)
 
     def body(i: Array, carry: Any) -> Any:
         state, buffers = carry
-        state, record = one(state, first + i)
+        state, record = _step(stage, model, data, state, key, first + i)
         return state, jax.tree.map(lambda b, r: b.at[i].set(r), buffers, record)
 
     return jax.lax.fori_loop(0, count, body, (state, buffers))

@@ -11,7 +11,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bpinn.engine.advance import Block, Program, Request
@@ -100,7 +99,7 @@ class Threads(Scheduler):
             return None
         shapes = program.shapes(request.position)
         state = self.pool.submit(program.start, request.chain, request.restarts, request.position)
-        program.compile(jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), shapes))
+        program.compile(jax.tree.map(lambda a: jax.device_put(np.zeros(a.shape, a.dtype)), shapes))
         return state.result()
 
     def close(self) -> None:

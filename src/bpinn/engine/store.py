@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bpinn.engine.advance import Block
@@ -80,7 +79,7 @@ class Chain:
                 f"{self.folder.folder}: its state was written by another version or in another precision; resume with "
                 f"those that the run was started with, or {REMOVE}"
             )
-        self.state = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
+        self.state = jax.tree.unflatten(jax.tree.structure(like), [jax.device_put(leaf) for leaf in leaves])
         self.finished = self.done >= self.stage.num_steps or self.stage.finished(self.state)
 
     def read(self, dim: int, functionals: int) -> list[np.ndarray] | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
+from bpinn.arrays import on_device
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
@@ -183,8 +184,8 @@ class GaussianProcess(Field):
                 rows.append(grid.at(x, index))
                 means.append(mean_at(self.mean if self.mean is not None else 0.0, x, index))
         return {
-            "basis": jnp.asarray(np.concatenate(rows), dtype=float),
-            "mean": jnp.asarray(np.concatenate(means), dtype=float),
+            "basis": on_device(np.concatenate(rows)),
+            "mean": on_device(np.concatenate(means)),
         }
 
     def _roots(self, wanted: Wanted) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bpinn.arrays import on_device
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
@@ -113,8 +114,8 @@ class KarhunenLoeve(Field):
                 rows.append(basis.at(x, index))
                 means.append(mean_at(self.mean, x, index))
         return {
-            "basis": jnp.asarray(np.concatenate(rows), dtype=float),
-            "mean": jnp.asarray(np.concatenate(means), dtype=float),
+            "basis": on_device(np.concatenate(rows)),
+            "mean": on_device(np.concatenate(means)),
         }
 
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
+from bpinn.arrays import on_device
 from bpinn.errors import InputError
 from bpinn.fields.activations import BUILT_IN, MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
@@ -161,7 +162,7 @@ class MLP(Field):
         if self.scale_inputs:
             low, high = np.array(bounds).T
             stacked = 2.0 * (stacked - low) / (high - low) - 1.0
-        return jnp.asarray(stacked, dtype=float)
+        return on_device(stacked)
 
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
         plan, bounds = plan_of(wanted.requests, wanted.sizes), wanted.bounds

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from bpinn.checks import numbers
 from bpinn.convergence import rhat_of
@@ -64,6 +65,16 @@ class Drawn(Figure):
             return picture.getvalue()
 
 
+class Ticks(ScalarFormatter):
+    """Labels of ticks as plain text, and the power of ten beside an axis as a formula.
+
+    Matplotlib writes both as formulas or neither, and reading the labels as formulas takes half the time of a figure.
+    """
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
+
+
 def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float]) -> Figure:
     """Lay out panels row by row (None leaves a gap) under one shared legend without duplicate labels."""
     columns = min(columns, len(panels))
@@ -83,6 +94,9 @@ def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float
             draw(ax)
             for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
                 entries.setdefault(text, handle)
+            for axis in [axis for axes in (ax, *ax.child_axes) for axis in (axes.xaxis, axes.yaxis)]:
+                if type(axis.get_major_formatter()) is ScalarFormatter:
+                    axis.set_major_formatter(Ticks())
         if entries:
             style: Any = {"columnspacing": 1.4, "handlelength": 1.6, "ncols": _legend_columns(entries, columns * width)}
             figure.legend(entries.values(), entries, loc="outside upper center", **style)

@@ -138,6 +138,7 @@ def _make(folder: Path) -> None:
 
 def _save_picture(picture: Picture, folder: Path) -> dict[str, str]:
     svg, stem = image(picture.figure, "svg"), tables.stem(picture.name)
+    picture.figure.set_layout_engine("none")  # it has just been laid out
     write_file(folder / f"{stem}.svg", svg)
     write_file(folder / f"{stem}.png", image(picture.figure, "png"))
     narrow = picture.narrow

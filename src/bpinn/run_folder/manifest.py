@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,12 @@ PROBLEM = "problem.npz"
 def versions() -> dict[str, str]:
     """Versions of the packages that a result depends on, stored with it for reproducibility."""
     packages = ("bpinn", "jax", "jaxlib", "blackjax", "numpyro", "optax", "flowjax", "numpy")
-    return {"python": sys.version.split()[0]} | {p: metadata.version(p) for p in packages}
+    return {"python": sys.version.split()[0]} | {p: _version(p) for p in packages}
+
+
+@cache
+def _version(package: str) -> str:
+    return metadata.version(package)  # it reads files, which took a seventh of a short run that was compiled before
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
