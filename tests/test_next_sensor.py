@@ -347,6 +347,15 @@ def test_the_verdict_says_what_was_found_and_what_to_do(several):
     assert "solution 2: 25% of the draws, a = -1" in summary
 
 
+def test_solutions_of_a_problem_without_unknowns_are_listed():
+    of = bp.Problem(
+        {"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=())}, {"u": bp.Sensors("u", {"x": [0.5]}, [0.0], noise=NOISE)}
+    )
+    summary = str(clusters(of, [np.array([0.0, 5.0]), np.array([0.0, -5.0])]).summary())
+    assert "solution 1: 75% of the draws" in summary
+    assert "solution 2: 25% of the draws" in summary
+
+
 def test_each_solution_can_be_predicted(several):
     means = [several.predict("u", {"x": [1.0]}, solution=i).mean[0] for i in (1, 2, None)]
     np.testing.assert_allclose(means, [0.2, 1.2, 0.45], atol=0.01)  # three chains and one

@@ -140,8 +140,8 @@ class Result(Shown):
         modes = self.modes() if self.method.has_spread else []
         lines = []
         for number, mode in enumerate(modes if len(modes) > 1 else [], 1):
-            values = self.monitor.numbers_of(mode.result.functionals).reshape(-1, len(self.monitor.numbers))
-            pairs = zip(self.monitor.number_names, values.mean(axis=0), values.std(axis=0), strict=True)
+            values = self.monitor.numbers_of(mode.result.functionals)
+            pairs = zip(self.monitor.number_names, values.mean(axis=(0, 1)), values.std(axis=(0, 1)), strict=True)
             told = "".join(f", {name} = {mean:.4g} ± {sd:.2g}" for name, mean, sd in pairs)
             lines.append(f"\n  solution {number}: {mode.weight}{told}")
         return "".join(lines)
