@@ -223,25 +223,28 @@ def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
 
 
 @pytest.mark.parametrize(
-    ("field", "count", "exponent", "is_said"),
+    ("field", "count", "neutral", "is_said"),
     [
-        (bp.GaussianProcess(), 14, 2, True),  # scales are inferred, and the equation is not linear
-        (bp.GaussianProcess(), 15, 2, False),
-        (bp.GaussianProcess(), 4, 1, False),  # a linear equation is neutral
-        (bp.MLP(hidden=(4,)), 4, 2, True),
-        (bp.MLP(hidden=(4,)), 5, 2, False),
+        (bp.GaussianProcess(), 14, False, True),  # scales are inferred
+        (bp.GaussianProcess(), 15, False, False),
+        (bp.GaussianProcess(), 4, None, False),  # neutral by default
+        (bp.MLP(hidden=(4,)), 4, None, True),
+        (bp.MLP(hidden=(4,)), 5, None, False),
     ],
 )
-def test_few_readings_do_not_outweigh_the_points_of_an_equation(field, count, exponent, is_said, prior_result):
+def test_few_readings_do_not_outweigh_the_points_of_an_equation(field, count, neutral, is_said, prior_result):
     def growth(u, u_t, rate):
-        return u_t - rate * u**exponent
+        return u_t - rate * u**2
 
     at = {"t": np.linspace(0.0, 1.0, count)}
     problem = bp.Problem(
         domain={"t": (0.0, 1.0)},
         fields={"u": field},
         unknowns={"rate": dist.LogNormal(0.0, 1.0)},
-        sensors={"law": bp.Physics(growth), "u": bp.Sensors("u", at, np.linspace(1.0, 2.0, count), noise=0.1)},
+        sensors={
+            "law": bp.Physics(growth, neutral=neutral),
+            "u": bp.Sensors("u", at, np.linspace(1.0, 2.0, count), noise=0.1),
+        },
     )
     health = diagnostics.Diagnosis("good", [], [])
     criticism._judge_weight(health, prior_result(problem))

@@ -145,8 +145,8 @@ class WhitenedMoves(Moves):
     share: float = 0.35  # of the largest frequency of the hidden weights, for the residuals
     probe: float = 0.2  # length of finite differences, in units of the curvature's radius
     learning: tuple[float, float] = (0.5, 0.2)  # weight of a new curvature during annealing, and after it
-    # The same of the scalars after annealing. Curvatures differ from draw to draw by more than the chain moves: with a
-    # weight of 0.2 one chain in eight had such a poor scale that a fifth of its transitions diverged.
+    # The least weight of a new curvature of the scalars after annealing. They differ from draw to draw by more than the
+    # chain moves: with 0.2 one chain in eight had such a poor scale that a fifth of its transitions diverged.
     averaging: float = 0.05
     freeze: bool = True  # whether fields that are linear altogether may have a map that does not follow the scalars
     followed: int = 300  # linear parameters up to which it follows the scalars, if there are any
@@ -238,11 +238,11 @@ class WhitenedMoves(Moves):
         if self._freezes(model):  # the residuals stay when the weight changes, so that the fields follow it
             kept = w.at[model.linear].set(state.position[model.linear])
             w = jnp.where(annealing, kept, w)
-        learning = jnp.where(annealing, *self.learning), jnp.where(annealing, self.learning[0], self.averaging)
+        learning = jnp.where(annealing, *self.learning), self._share_of_scalars(model, phase)
         left = jnp.clip((phase.last_held - phase.step) / self.released, 0.0, 1.0)
         frame = frame._replace(mean=mean, age=age, hold=(self.hold * left).astype(frame.hold.dtype))
         frame, density, gradient = self._measured(model, unscaled, frame, w, phase, learning)
-        frame = frame._replace(reference=_scaled(model, plain, frame.precision))
+        frame = frame._replace(reference=_scaled(model, plain, frame.precision, self._held(model, frame)))
         factor, inverse = frame.reference.scalars, frame.reference.inverse
         if factor is not None:
             hidden, scalars = jnp.split(w, [model.parameters.num_weights])
@@ -274,7 +274,8 @@ class WhitenedMoves(Moves):
         if frame.precision is not None:
             which = jnp.mod(phase.step, len(frame.precision))
             least = prior_units(model)[1][weights:] ** -2.0
-            reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which], least[which]))
+            held = self._held(model, frame)[which]
+            reach = self.probe / jnp.sqrt(jnp.maximum(frame.precision[which, which] + held, least[which]))
             aside = jnp.zeros_like(w).at[weights + which].set(reach)
             probes += [w + aside, w - aside]
         density = jax.value_and_grad(self._density(model, coordinates, frame.hold))
@@ -289,12 +290,26 @@ class WhitenedMoves(Moves):
             curvature = jnp.exp((1 - learning) * jnp.log(frame.curvature) + learning * log_curvature)
             frame = frame._replace(direction=direction, curvature=curvature)
         if frame.precision is not None:
-            column = (gradients[-1] - gradients[-2])[weights:] / (2 * reach)
+            column = ((gradients[-1] - gradients[-2])[weights:] / (2 * reach)).at[which].add(-held)
             column = jnp.where(jnp.all(jnp.isfinite(column)), column, frame.precision[which])
             column = column.at[which].set(jnp.maximum(jnp.abs(column[which]), least[which]))
             new = (1 - of_scalars) * frame.precision[which] + of_scalars * column
             frame = frame._replace(precision=frame.precision.at[which].set(new))
         return frame, densities[0], gradients[0]
+
+    def _share_of_scalars(self, model: Model, phase: Phase) -> Array:
+        """The weight of a new curvature of the scalars: a mean since annealing ended, or noise levels were released."""
+        released = (phase.step > phase.last_held) & bool(len(noise_levels(model)))
+        since = phase.step - jnp.where(released, phase.last_held, phase.last_annealed)
+        probes = since // max(model.dim - model.parameters.num_weights, 1)
+        running = jnp.maximum(1.0 / (jnp.maximum(probes, 0) + 2), self.averaging)
+        return jnp.where(phase.step <= phase.last_annealed, self.learning[0], running)
+
+    def _held(self, model: Model, frame: Frame) -> Array:
+        """The precision of each scalar by the pull that holds noise levels at small values, which will end."""
+        at, scale = noise_levels(model), prior_units(model)[1]
+        pull = jnp.zeros_like(scale).at[at].set(frame.hold / scale[at] ** 2 if self.hold else 0.0)
+        return pull[model.parameters.num_weights :]
 
     def log_density(self, model: Model, data: Any, frame: Any, weight: Array) -> LogDensity:
         density = self._density(model, self._coordinates(model, data, frame.reference), frame.hold)
@@ -322,7 +337,8 @@ class WhitenedMoves(Moves):
             return self._measured(model, unscaled, frame, w, phase, (share, share))[0]
 
         frame = jax.lax.fori_loop(0, len(chosen), measured, frame)
-        return frame._replace(reference=_scaled(model, unscaled.reference, frame.precision), mean=streams)
+        held = self._held(model, frame)
+        return frame._replace(reference=_scaled(model, unscaled.reference, frame.precision, held), mean=streams)
 
     def position(self, model: Model, data: Any, frame: Any, z: Array, weight: Array) -> Array:
         return self._coordinates(model, data, frame.reference).to_white(z, weight)
@@ -398,12 +414,12 @@ def white(model: Model) -> np.ndarray:
     return np.concatenate([model.linear, np.arange(model.parameters.num_weights, model.dim)])
 
 
-def _scaled(model: Model, reference: Reference, precision: Array | None) -> Reference:
-    """The reference with scalars in units of their curvature."""
+def _scaled(model: Model, reference: Reference, precision: Array | None, more: Array) -> Reference:
+    """The reference with scalars in units of their curvature; ``more`` is added to that of each."""
     if precision is None:
         return reference
     least = prior_units(model)[1][model.parameters.num_weights :] ** -2.0
-    factor, inverse = triangular_root(precision, least)
+    factor, inverse = triangular_root(precision + jnp.diag(more), least)
     return reference._replace(scalars=factor, inverse=inverse)
 
 
