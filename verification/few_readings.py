@@ -191,6 +191,24 @@ def line(name: str, way: str, found: Mapping[str, Any]) -> str:
     return f"{name:22} {way:8} {found['verdict']:5} {found['processor']:5.0f} s {each:5.0f}  " + ", ".join(off)
 
 
+def table(kept: Mapping[str, Any], ways: list[str]) -> str:
+    """The unknowns of each problem, averaged over data sets: differences in exact sds, and ratios of sds."""
+    lines = ["| problem, readings | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
+    for name, case in cases().items():
+        cells = []
+        for way in ways:
+            found = [v["rows"] for key, v in kept.items() if key.startswith(f"{name}/") and key.endswith(f"/{way}")]
+            parts = []
+            for unknown in found[0] if found else ():
+                rows = [row[unknown] for row in found]
+                off = np.mean([(row["mean"] - row["exact_mean"]) / row["exact_sd"] for row in rows])
+                ratio = np.mean([row["sd"] / row["exact_sd"] for row in rows])
+                parts.append(f"{unknown} {off:+.2f} ({ratio:.2f})")
+            cells.append(", ".join(parts) or "not run")
+        lines.append(f"| {name}, {case.count * len(case.read)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=list(cases()))
@@ -208,6 +226,7 @@ def main() -> None:
                     arguments.results.parent.mkdir(parents=True, exist_ok=True)
                     arguments.results.write_text(json.dumps(kept, indent=1))
                 print(line(f"{name} {seed}", way, kept[key]), flush=True)
+    print(table(kept, arguments.ways))
 
 
 if __name__ == "__main__":
