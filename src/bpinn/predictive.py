@@ -253,7 +253,7 @@ def judge(result: Result, health: Diagnosis) -> None:
                 return {r.name: v for r, v in zip(other.problem.readings, values, strict=True) if r.name in points}
 
             criticism.judge(health, fewer, expected, between)
-    _judge_unknowns(health, fewer)
+    _judge_unknowns(health, result)  # by all draws: a thousand would put widths near a limit on either side of it
 
 
 def _judge_defined(health: Diagnosis, groups: Sequence[Readings], expected: Sequence[np.ndarray]) -> None:
