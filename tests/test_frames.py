@@ -16,8 +16,9 @@ from bpinn.convergence import ess_of
 from bpinn.coordinates import Coordinates
 from bpinn.engine.advance import Program, Request
 from bpinn.methods import warmup
-from bpinn.methods.frames import Phase, WhitenedMoves, triangular_root
+from bpinn.methods.frames import WhitenedMoves, triangular_root
 from bpinn.methods.hamiltonian import COORDINATES, Hamiltonian
+from bpinn.methods.moves import Phase
 from bpinn.methods.start import start_at
 from bpinn.posterior import Posterior
 

@@ -472,11 +472,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--page", type=Path, default=None)
     given = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(given.out.read_text()) if given.out and given.out.is_file() else []
+    done = {(row["model"], row["set"]) for row in rows}
     for which in MODELS:
         if not any(which.name.startswith(part) for part in given.only):
             continue
         for number in range(given.sets):
+            if (which.name, number) in done:
+                continue
             row = judged(which, number, given.follow)
             rows.append(row)
             right = "right" if which.is_right else "hidden" if which.is_hidden else "wrong"

@@ -19,7 +19,7 @@ from jax import Array
 from bpinn.conditional import Layout, conditional, conditional_in_chunks, gaussian, gaussian_in_chunks, residual
 from bpinn.fields.base import Streams
 from bpinn.linear_readings import LinearReadings, RawStreams, System, precisions
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 ITERATIONS = 5  # of Gauss and Newton, for a reference that is not given
 

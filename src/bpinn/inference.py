@@ -18,9 +18,10 @@ from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
+from bpinn.model import MOST_LINEAR, Model
 from bpinn.monitor import Monitor
 from bpinn.portable import require
-from bpinn.posterior import MOST_LINEAR, Model, Posterior
+from bpinn.posterior import Posterior
 from bpinn.preview import answer
 from bpinn.problem import Problem
 from bpinn.progress import Display

@@ -20,7 +20,7 @@ from bpinn.convergence import statistics
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.likelihoods import Normal
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.prior import predicted
 from bpinn.quantities import StoredFunction
 from bpinn.readings import Readings, counted

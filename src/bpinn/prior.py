@@ -14,8 +14,9 @@ from bpinn import quantity_at
 from bpinn.compiling import FUSED, QUICKLY
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
+from bpinn.model import Model
 from bpinn.parameters import Parameters
-from bpinn.posterior import Model, Posterior
+from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, Stacked, bytes_of_a_point, padded

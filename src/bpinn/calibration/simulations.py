@@ -22,8 +22,9 @@ from bpinn.engine import available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
 from bpinn.methods import HMC, Method
+from bpinn.model import Model
 from bpinn.monitor import Monitor
-from bpinn.posterior import Model, Posterior
+from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 from bpinn.result import Result
 from bpinn.run_folder.files import only_one, read_arrays, write_file

@@ -20,7 +20,8 @@ import bpinn
 from bpinn import native, portable
 from bpinn.compiling import BLOCK
 from bpinn.fields import MLP
-from bpinn.posterior import Model, Posterior
+from bpinn.model import Model
+from bpinn.posterior import Posterior
 from bpinn.problem import Problem, Sensors
 from bpinn.run_folder.manifest import versions
 

@@ -17,7 +17,8 @@ from jax import Array
 from bpinn.compiling import BLOCK
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
-from bpinn.posterior import Model, Posterior
+from bpinn.model import Model
+from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 
 BLOCK_STEPS = 100  # most steps in a block: what the device buffers before the host reads it

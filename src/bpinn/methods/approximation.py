@@ -15,8 +15,8 @@ from bpinn.methods.pinn import first_fit
 from bpinn.methods.spaces import SPACES, Frozen, Space, Whitened
 from bpinn.methods.start import small
 from bpinn.methods.training import Trained
+from bpinn.model import Model
 from bpinn.parameters import Parameters
-from bpinn.posterior import Model
 from bpinn.problem import Problem
 from bpinn.run_output import RunOutput
 

@@ -15,7 +15,7 @@ from jax import Array
 from bpinn.checks import is_whole
 from bpinn.diagnostics import Diagnosis, diagnose_chains
 from bpinn.errors import InputError
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.registry import Registry
 from bpinn.run_output import RunOutput, SamplerStats

@@ -19,7 +19,7 @@ from bpinn.methods.base import Record, Stage
 from bpinn.methods.frames import noise_levels
 from bpinn.methods.linearised import Linearised, Pull, linearised, prior_pull, solved
 from bpinn.methods.start import draw_start, prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 FIRST_DAMPING = 1e4  # in units of the prior's precision; with less, first steps are long and lead some fits astray
 LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e12

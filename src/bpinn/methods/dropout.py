@@ -11,7 +11,7 @@ from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.methods.base import check_count, check_number
 from bpinn.methods.network import Network, mask
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
 from bpinn.run_output import RunOutput

@@ -13,7 +13,7 @@ from bpinn.methods.descent import Descent, Member, Randomised, begun, random_sta
 from bpinn.methods.frames import noise_levels
 from bpinn.methods.members import Grouped, Members, check_size
 from bpinn.methods.start import prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
 

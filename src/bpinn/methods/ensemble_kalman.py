@@ -20,7 +20,7 @@ from bpinn.methods.frames import noise_levels
 from bpinn.methods.linearised import standardised
 from bpinn.methods.members import Grouped, Members
 from bpinn.methods.start import prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.registry import register
 
 LEAST_SHARE = 1e-8  # of the likelihood, in one step

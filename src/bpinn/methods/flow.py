@@ -16,8 +16,8 @@ from bpinn.methods import gaussian, potential
 from bpinn.methods.approximation import Approximation
 from bpinn.methods.base import check_choice, check_count
 from bpinn.methods.gaussian import Gaussian, scale_tril
+from bpinn.model import Model
 from bpinn.parameters import Parameters
-from bpinn.posterior import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
 

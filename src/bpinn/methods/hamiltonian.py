@@ -17,11 +17,12 @@ from jax import Array
 
 from bpinn.methods import warmup
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
-from bpinn.methods.frames import Moves, Phase, PlainMoves, WhitenedMoves
+from bpinn.methods.frames import WhitenedMoves
+from bpinn.methods.moves import Moves, Phase, PlainMoves
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import draw_start, prior_units, start_at
 from bpinn.methods.warmup import Adjustment, HamiltonianPolicy, WarmupSettings
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 MASSES = ("identity", "diagonal")
 STARTS = ("anneal", "map", "prior")

@@ -20,7 +20,7 @@ from bpinn.methods.pinn import PINN, Polish, first_fit
 from bpinn.methods.spaces import SPACES
 from bpinn.methods.start import prior_units
 from bpinn.methods.training import Sample
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
 from bpinn.run_output import RunOutput, SamplerStats

@@ -24,7 +24,7 @@ from bpinn.methods.base import check_count
 from bpinn.methods.frames import triangular_root
 from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.readings import extent
 from bpinn.registry import register

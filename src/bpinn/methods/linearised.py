@@ -16,7 +16,7 @@ from jax.scipy.linalg import cho_solve
 
 from bpinn.methods.frames import noise_levels, triangular_root
 from bpinn.methods.start import prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 LEAST_PRECISION = 0.1  # in units of the prior, for unknowns whose log prior is not concave
 OVERSAMPLING = 10  # projections beyond the rank that is asked for

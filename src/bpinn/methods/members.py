@@ -14,8 +14,8 @@ from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.methods.base import Method, Record, Stage
 from bpinn.methods.linearised import standardised
+from bpinn.model import Model
 from bpinn.parameters import Parameters
-from bpinn.posterior import Model
 from bpinn.problem import Problem
 from bpinn.run_output import RunOutput, SamplerStats
 

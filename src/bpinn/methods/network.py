@@ -11,7 +11,7 @@ from bpinn.errors import InputError
 from bpinn.methods.base import check_choice
 from bpinn.methods.start import prior_units, small
 from bpinn.methods.training import Trained
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 
 LOSSES = ("mse", "likelihood", "posterior")

@@ -13,7 +13,7 @@ from bpinn.diagnostics import Diagnosis
 from bpinn.methods.base import Record, Stage, check_count
 from bpinn.methods.network import Network
 from bpinn.methods.training import First, Fit, Sample
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 

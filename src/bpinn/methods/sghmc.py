@@ -16,7 +16,7 @@ from bpinn.methods.base import Method, Record, Stage, check_count, check_number
 from bpinn.methods.linearised import linearised
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.start import prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 

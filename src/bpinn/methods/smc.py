@@ -19,9 +19,10 @@ from jax import Array
 
 from bpinn.diagnostics import Diagnosis, diagnose_particles
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
-from bpinn.methods.frames import Moves, PlainMoves, WhitenedMoves
+from bpinn.methods.frames import WhitenedMoves
 from bpinn.methods.hmc import HMC
-from bpinn.posterior import Model
+from bpinn.methods.moves import Moves, PlainMoves
+from bpinn.model import Model
 from bpinn.registry import register
 from bpinn.run_output import RunOutput, SamplerStats
 

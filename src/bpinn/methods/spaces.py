@@ -15,7 +15,7 @@ from jax import Array
 from bpinn.coordinates import Coordinates, Reference
 from bpinn.methods.frames import WhitenedMoves, white
 from bpinn.methods.start import prior_units
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 FIRST_SD = 0.03  # in prior sds; under wider Gaussians the gradient of the likelihood is mostly noise
 # A frozen map is cheaper, but would leave it to the approximation how coefficients depend on unknowns.

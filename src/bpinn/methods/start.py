@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bpinn.posterior import Model
+from bpinn.model import Model
 
 SMALL = 0.15  # of the prior's scale; from full prior draws Adam does not find a solution in two dimensions
 TRIES = 20

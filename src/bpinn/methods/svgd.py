@@ -15,7 +15,7 @@ from bpinn.methods.base import Record, Stage, check_choice, check_count, check_n
 from bpinn.methods.members import Grouped, Members
 from bpinn.methods.pinn import first_fit
 from bpinn.methods.spaces import SPACES
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.registry import register
 
 EVERY = 10  # steps in a record

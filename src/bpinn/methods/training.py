@@ -13,7 +13,7 @@ from jax import Array
 
 from bpinn.diagnostics import Diagnosis, diagnose_fit
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.run_output import RunOutput, SamplerStats
 
 SCHEDULES = ("cosine", "constant")

@@ -10,7 +10,7 @@ from bpinn.methods import gaussian
 from bpinn.methods.approximation import Approximation
 from bpinn.methods.base import check_choice, check_count
 from bpinn.methods.gaussian import Gaussian, Shape
-from bpinn.posterior import Model
+from bpinn.model import Model
 from bpinn.problem import Problem
 from bpinn.registry import register
 
