@@ -7,8 +7,9 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
-from bpinn import criticism, diagnostics
-from bpinn.criticism import Group, compared, structure
+from bpinn import diagnostics
+from bpinn.criticism import equations, parameters
+from bpinn.criticism.residuals import Group, compared, structure
 from bpinn.likelihoods import Normal
 
 X = np.linspace(0, 1, 40)
@@ -195,7 +196,7 @@ def test_slow_chains_in_several_coordinates_are_advised_to_use_an_expansion(prio
         {"x": (0, 1), "t": (0, 1)}, {"u": bp.MLP(hidden=(2, 150))}, {"law": bp.Sensors("u_x", at, 0.0, 0.1)}
     )
     health = diagnostics.Diagnosis("care", [], [diagnostics.MORE])
-    criticism._judge_width(health, prior_result(stated))
+    parameters.judge_width(health, prior_result(stated))
     assert "for u a Karhunen-Loève expansion" in health.advice[-1]
     assert "a wider last layer" not in health.advice[-1]
 
@@ -203,7 +204,7 @@ def test_slow_chains_in_several_coordinates_are_advised_to_use_an_expansion(prio
 def test_moved_points_need_no_compilation():
     """The model is the same one, so that the compiled function is."""
     problem = law(4, 0.1, X, dist.Normal(0, 3), EXPANSION)
-    other = criticism.moved(problem, {"law": {"x": np.linspace(0.1, 0.9, 4)}})
+    other = equations.moved_to(problem, {"law": {"x": np.linspace(0.1, 0.9, 4)}})
     assert bp.Posterior(problem).model == bp.Posterior(other).model
 
 
@@ -213,12 +214,12 @@ def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
         health = diagnostics.Diagnosis("good", [], [])
         if unconverged:
             health.worsen("care", "chains nearly agree", diagnostics.MORE)
-        criticism._judge_width(health, prior_result(made))
+        parameters.judge_width(health, prior_result(made))
         assert ("240 readings and points for 21 output weights: chains are slow" in health.reasons) == unconverged
         assert any("MLP(hidden=(10, 150), ...) with 0.37 times" in one for one in health.advice) == unconverged
         assert not any("KarhunenLoeve" in one for one in health.advice)  # that is for several coordinates
     health = diagnostics.Diagnosis("care", [], [diagnostics.MORE])
-    criticism._judge_width(health, prior_result(law(10, 0.1, X, dist.Normal(0, 3), bp.MLP(hidden=(10, 40)))))
+    parameters.judge_width(health, prior_result(law(10, 0.1, X, dist.Normal(0, 3), bp.MLP(hidden=(10, 40)))))
     assert not health.reasons
 
 
@@ -247,7 +248,7 @@ def test_few_readings_do_not_outweigh_the_points_of_an_equation(field, count, ne
         },
     )
     health = diagnostics.Diagnosis("good", [], [])
-    criticism._judge_weight(health, prior_result(problem))
+    parameters.judge_weight(health, prior_result(problem))
     assert health.verdict == ("care" if is_said else "good")
     if is_said:
         assert f"{count} readings for 1 unknown: the points of law weigh the unknowns" in health.reasons[0]

@@ -26,7 +26,6 @@ from bpinn.shown import Shown
 
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are expected: step sizes go up to the limit of stability
 
-
 LOG_DENSITY = (
     "The log density sums over all parameters of the fields, also those that no reading determines, which move slowly: "
     "its R-hat may be far from 1 although fields, equations and unknowns agree, and the verdict does not use it"

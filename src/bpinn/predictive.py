@@ -17,6 +17,8 @@ from scipy.special import chdtrc, ndtri
 from bpinn import criticism
 from bpinn.compiling import QUICKLY
 from bpinn.convergence import statistics
+from bpinn.criticism.advice import CULPRITS
+from bpinn.criticism.equations import moved_to
 from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
 from bpinn.errors import InputError
 from bpinn.likelihoods import Normal
@@ -247,7 +249,7 @@ def judge(result: Result, health: Diagnosis) -> None:
             _judge_readings(health, health.check, normal)
 
             def between(points: Any) -> dict[str, np.ndarray]:
-                moved = criticism.moved(fewer.problem, points).sampled(MOST_READINGS)
+                moved = moved_to(fewer.problem, points).sampled(MOST_READINGS)
                 other = replace(fewer, problem=moved)
                 values = expected_of(other, fewer.z)
                 return {r.name: v for r, v in zip(other.problem.readings, values, strict=True) if r.name in points}
@@ -286,7 +288,7 @@ def _judge_readings(health: Diagnosis, check: Check, normal: Set[str] = frozense
                 else f"the readings of {group.name} do not fit: they scatter around the model more than their noise "
                 "allows"
             )
-            health.note(verdict, f"{reason} (p = {group.scatter:.1g})", criticism.CULPRITS)
+            health.note(verdict, f"{reason} (p = {group.scatter:.1g})", CULPRITS)
     far = check._rarer(HEALTH_FAMILY)
     by_name = {group.name: group for group in check.groups}
     if far:
@@ -300,7 +302,7 @@ def _judge_readings(health: Diagnosis, check: Check, normal: Set[str] = frozense
         health.note(
             "care",
             f"{group.named(i)} is {abs(group.score[i]):.1f} sd from its prediction by {others}{more}",
-            criticism.CULPRITS if group.is_exact else outliers,
+            CULPRITS if group.is_exact else outliers,
         )
 
 

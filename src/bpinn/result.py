@@ -103,11 +103,8 @@ class Result(Shown):
         """Draws of an unknown or an inferred noise, in its own units, shape (chains, draws, ...)."""
         if not isinstance(name, str) or name not in self.names:
             known = ", ".join(self.names) or "none"
-            hint = (
-                f"; use predict({name!r}, at) for a field"
-                if isinstance(name, str) and name in self.problem.fields
-                else ""
-            )
+            is_field = isinstance(name, str) and name in self.problem.fields
+            hint = f"; use predict({name!r}, at) for a field" if is_field else ""
             raise InputError(f"draws: {name!r} is neither an unknown nor an inferred noise (known: {known}){hint}")
         flat = self.functionals[..., self.monitor.columns(name)]
         return flat.reshape(*flat.shape[:2], *self.problem.scalars[name].shape())
