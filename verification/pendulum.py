@@ -20,7 +20,7 @@ import numpy as np
 import bpinn as bp
 
 sys.path.insert(0, str(Path(__file__).parent))
-from models import INFERRED, SWING, swing, swung
+from model_list import INFERRED, SWING, swing, swung
 
 FIELDS = {
     "network": lambda: bp.MLP(hidden=(30, 30), scale_inputs=True),
