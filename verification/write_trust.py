@@ -53,7 +53,8 @@ Each fault was injected into a real process that ran in a folder (`infer(out=...
 process cannot. "Identical" counts the trials in which the resumed run ended with bit for bit the draws of an
 uninterrupted run. A flipped bit is not reported where it changes nothing, such as the date of a file. The tests
 inject further errors: memory that runs out between any two blocks, a clock that goes backwards, Ctrl-C in every phase
-from compiling to saving. No worker processes can die, because chains are threads.
+from compiling to saving. These runs use threads; [clusters.md](clusters.md) says what happens if a worker process
+dies.
 """
 SOLUTIONS = """
 Where an equation has several solutions that fit, each chain stays on the one it found, and `diagnose()` says so.
