@@ -2,8 +2,8 @@
 
     python benchmarks/cluster.py [--workers 2] [--chains 8] [--repeats 3] [--simulations 20]
 
-Prints the bytes that come back and go out for each block, tasks a second and the latency of the scheduler, the time of
-HMC on the 1D inverse problem against that of as many threads (compilation left out, interleaved, draws compared bit
+Prints the bytes that come back and go out for each block, tasks per second and the latency of the scheduler, the time
+of HMC on the 1D inverse problem against that of as many threads (compilation left out, interleaved, draws compared bit
 for bit), and simulation-based calibration with one worker against all of them.
 """
 
@@ -30,7 +30,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def latency(cluster: Cluster, tasks: int = 200) -> tuple[float, float]:
-    """Milliseconds of one task from submit to result, and tasks a second if many are submitted at once."""
+    """Milliseconds of one task from submit to result, and tasks per second if many are submitted at once."""
     one = [seconds(lambda i=i: cluster.result(cluster.submit(abs, -1, name=f"one-{i}"))) for i in range(50)]
     together = seconds(lambda: cluster.results([cluster.submit(abs, -1, name=f"many-{i}") for i in range(tasks)]))
     return 1e3 * float(np.median(one)), tasks / together
@@ -71,7 +71,7 @@ def main() -> None:
     with opened(f"local:{given.workers}", print) as cluster:
         print(f"{given.workers} workers, ready after {time.perf_counter() - started:.1f} s")
         one, many = latency(cluster)
-        print(f"a task takes {one:.1f} ms from submit to result; {many:.0f} empty tasks a second")
+        print(f"a task takes {one:.1f} ms from submit to result; {many:.0f} empty tasks per second")
         there, here = run(cluster), run()  # compiles
         print(f"draws are {'identical' if np.array_equal(there.z, here.z) else 'DIFFERENT'} bit for bit")
         blocks, each, total = traffic(run, cluster)

@@ -1,9 +1,9 @@
-"""HMC in plain and in whitened coordinates, interleaved in one run: effective draws a gradient and a second.
+"""HMC in plain and in whitened coordinates, interleaved in one run: effective draws per gradient and per second.
 
     python benchmarks/coordinates.py [--problem inverse_reaction_1d] [--noises 0.1 0.01] [--sets 5]
 
 Every run has default settings, until it is good. The first run of each kind is not timed: it compiles. A table row is
-the median over data sets; "times" are medians of the ratios on the same data set.
+the median over data sets; "whitened / plain" are medians of the ratios on the same data set.
 """
 
 import argparse
@@ -14,11 +14,17 @@ import bpinn as bp
 from bpinn.convergence import ess_of
 
 KINDS = ("plain", "whitened")
-COLUMNS = ("k and u a million gradients", "all a million gradients", "k and u a second", "all a second", "seconds")
+COLUMNS = (
+    "k and u, per million gradients",
+    "all, per million gradients",
+    "k and u, per second",
+    "all, per second",
+    "seconds",
+)
 
 
 def measured(problem: bp.Problem, coordinates: str, seed: int) -> tuple[np.ndarray, str, str]:
-    """Effective draws of the worst quantity a million gradients and a second after warm-up; seconds; k; verdict."""
+    """Effective draws of the worst quantity per million gradients and per second after warm-up; seconds; k; verdict."""
     result = bp.infer(problem, bp.HMC(coordinates=coordinates), seed=seed, progress=False)
     ess = ess_of(np.asarray(result.functionals, float))
     equations = bp.Posterior(problem).monitor.is_equation
@@ -53,7 +59,7 @@ def main() -> None:
             cells = [f"{x:,.0f}" for x in middle[:4]] + [f"{middle[4]:.1f}"]
             print(f"| {noise} | {kind} | {' | '.join(cells)} | {verdicts} | {rows[0][1]} |", flush=True)
         times = np.median(numbers["whitened"] / numbers["plain"], axis=0)
-        print(f"| {noise} | times | {' | '.join(f'{x:.2g}' for x in times)} | | |", flush=True)
+        print(f"| {noise} | whitened / plain | {' | '.join(f'{x:.2g}' for x in times)} | | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ if __name__ == "__main__":
             "ours, µs",
             "nested jax.grad, µs",
             "ratio",
-            "our gradients a second",
+            "our gradients per second",
         ]
         print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
         rows = []
