@@ -1,4 +1,4 @@
-"""Wrong calls, each with the sentence a user gets: where, what came, what is wanted, how to mend it."""
+"""Wrong calls, each with the sentence a user gets: where, what came, what is expected, how to fix it."""
 
 import math
 

@@ -175,7 +175,7 @@ def test_a_fit_that_is_out_of_time_is_drawn_from(blocks_of, time_is_over):
 
 
 def test_time_that_allows_nothing_is_said(time_is_over):
-    with time_is_over(0), pytest.raises(bp.InputError, match=r"no draw after 100 s; give a larger within="):
+    with time_is_over(0), pytest.raises(bp.InputError, match=r"no draws yet after 100 s; give a larger within="):
         bp.infer(line(), bp.PINN(num_steps=1000), seed=0, progress=False, within=100)
 
 
@@ -208,7 +208,7 @@ def test_the_program_stops_in_time_and_resumes(problem_file, time_is_over, block
     told = json.loads(ended.stdout)
     assert told["preview"]
     assert told["interrupted"]
-    assert re.search("100 s are over; .* is kept; resume with: bpinn resume", ended.stderr)
+    assert re.search("stopped after 100 s; .* is kept; resume with: bpinn resume", ended.stderr)
     resumed = CliRunner().invoke(app, ["resume", str(problem_file.parent / "run"), "--json", "--no-report"])
     told = json.loads(resumed.stdout)
     assert not told["preview"]

@@ -321,7 +321,7 @@ def test_what_is_embedded_stays_small(along_one, monkeypatch):
     monkeypatch.setattr(embedded, "MOST_READINGS", 4)
     thin = embedded.gather(along_one, found, check, [], [])
     assert len(thin.readings[0]["value"]) < 6
-    assert thin.left_out == [f"Of 6 readings of {HOSTILE}, 3 can be pointed at, with those farthest off."]
+    assert thin.left_out == [f"{HOSTILE}: 3 of 6 readings can be pointed at, with those farthest off."]
     for most, shown, words in ((1200, 1, "only all draws together"), (100, 0, "too many points")):
         monkeypatch.setattr(embedded, "MOST_NUMBERS", most)
         less = embedded.gather(along_one, found, check, [], [])

@@ -52,12 +52,12 @@ def judge_stochastic(health: Diagnosis, stats: SamplerStats) -> None:
     known = float(np.mean(stats["virial_known"]))
     if not np.isfinite(known) or known <= 0:
         health.worsen(
-            "bad", f"the chains have not settled: virial {known:.3g} (should be 1)", "more num_warmup or steps"
+            "bad", f"the chains have not settled: virial {known:.3g} (should be 1)", "more num_warmup, or more steps"
         )
         known = np.nan
     excess = float(np.max(stats["excess"]))
     if excess > 1.0:
-        reason = f"the gradient of a batch has {excess:.2g} times the noise that the friction can take up"
+        reason = f"the gradient of a batch has {excess:.2g} times the noise that the friction can absorb"
         health.worsen("care", reason, "a larger batch, a smaller step_size, or more friction")
     health.worsen(
         "care",

@@ -58,20 +58,20 @@ def _methods(incomplete: str) -> list[str]:
 
 
 MethodName = Annotated[
-    str | None, typer.Option(help=f"One of {', '.join(METHODS)}, or of another package.", autocompletion=_methods)
+    str | None, typer.Option(help=f"One of {', '.join(METHODS)}, or one of another package.", autocompletion=_methods)
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write the report.")]
 Within = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Stop after so many seconds, with the best answer so far.")
+    float | None, typer.Option(metavar="SECONDS", help="Stop after this time, with the best answer so far.")
 ]
 ProgressTo = Annotated[
-    Path | None, typer.Option("--progress", metavar="FILE", help="Write progress to this file, as JSON, for programs.")
+    Path | None, typer.Option("--progress", metavar="FILE", help="Write progress to this file, as JSON.")
 ]
 Cores = Annotated[int | None, typer.Option(help="Number of cores to use; all by default.", min=1)]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        metavar="ADDRESS", help="Workers of Dask: an address, a scheduler file, or local:2 for 2 processes here."
+        metavar="ADDRESS", help="Run on Dask workers: an address, a scheduler file, or local:2 for 2 processes here."
     ),
 ]
 
@@ -147,12 +147,12 @@ def new(
             help=f"One of {', '.join(TEMPLATES)}; inverse-1d by default.", autocompletion=_completed(TEMPLATES)
         ),
     ] = None,
-    source: Annotated[Path | None, typer.Option("--from", metavar="FILE", help="Your readings, for a draft.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", metavar="FILE", help="Data file for a draft.")] = None,
     dates: Annotated[
-        str | None, typer.Option(help="day-first or month-first, if the dates of --from are unclear.")
+        str | None, typer.Option(help="day-first or month-first, if the dates of --from are ambiguous.")
     ] = None,
 ) -> None:
-    """Create a folder with an example problem file and its data, or with a draft for your own readings."""
+    """Create a problem: an example, or a draft for your own data. The folder gets a problem file and its data."""
     if source is None:
         if name is None:
             raise InputError("new: give the folder to create, such as `bpinn new demo`")
@@ -174,7 +174,7 @@ def check(
     allow_outside: Outside = False,
     as_json: Json = False,
 ) -> None:
-    """Check a problem file and show what would run: sensors, unknowns, parameters, and the approximate run time."""
+    """Check a problem file and show what would run. Prints sensors, unknowns, parameters and the estimated time."""
     from bpinn import commands
 
     commands.check(file, changes or [], allow_outside, as_json)
@@ -183,12 +183,12 @@ def check(
 @app.command(cls=Command)
 def prior(
     file: File,
-    out: Annotated[Path | None, typer.Option(help="A figure to write, prior.png: readings over prior draws.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Figure to write: readings over prior draws.")] = None,
     changes: Changes = None,
     allow_outside: Outside = False,
     as_json: Json = False,
 ) -> None:
-    """Say whether the prior could have produced the readings, before anything is run."""
+    """Check whether the prior could have produced the readings."""
     from bpinn import commands
 
     commands.prior(file, out, changes or [], allow_outside, as_json)
@@ -209,7 +209,7 @@ def run(
     as_json: Json = False,
     progress: ProgressTo = None,
 ) -> None:
-    """Run a problem file. After Ctrl-C, or when time is over, `bpinn resume` continues the run."""
+    """Run a problem file. `bpinn resume` continues the run after Ctrl-C, a crash or --within."""
     from bpinn import commands
 
     commands.run(
@@ -228,7 +228,7 @@ def resume(
     as_json: Json = False,
     progress: ProgressTo = None,
 ) -> None:
-    """Resume a run that was stopped or killed; the draws are identical to those of an uninterrupted run."""
+    """Resume a run that was stopped or killed. The draws are identical to those of an uninterrupted run."""
     from bpinn import commands
 
     commands.resume(folder, cores, cluster, within, no_report, quiet, as_json, progress)
@@ -236,10 +236,10 @@ def resume(
 
 @app.command(cls=Command)
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run; an unfinished one is reported as such.")],
+    folder: Annotated[Path, typer.Argument(help="The run folder; the report of an unfinished run says so.")],
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run again: report.html, with figures and tables next to it."""
+    """Write the report of a run again. It is report.html, with figures and tables next to it."""
     from bpinn import commands
 
     commands.report(folder, as_json)
@@ -258,12 +258,12 @@ def compare(
 
 @app.command(cls=Command)
 def forward(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    folder: Annotated[Path, typer.Argument(help="The run folder.")],
     draws: Annotated[int, typer.Option(help="Number of draws to solve for.", min=1)] = 20,
     kind: Annotated[str | None, typer.Option(help="initial or boundary, for equations in one coordinate.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Solve the equations with the inferred unknowns, and say whether the solutions reproduce fields and readings."""
+    """Solve the equations with the inferred unknowns. Do the solutions reproduce fields and readings?"""
     from bpinn import commands
 
     commands.forward(folder, draws, kind, as_json)
@@ -271,21 +271,22 @@ def forward(
 
 @app.command("next", cls=Command)
 def next_(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, a result.npz, or a problem file with a run.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, a result.npz, or a problem file that has a run.")],
     for_: Annotated[
         list[str] | None,
         typer.Option("--for", metavar="NAME", help="An unknown, a field, or a field at a place: u@x=0.5,t=1."),
     ] = None,
     count: Annotated[int, typer.Option(help="Number of readings to name.", min=1)] = 1,
     noise: Annotated[
-        list[str] | None, typer.Option(metavar="[NAME=]SD", help="Noise of the reading; by default that of the others.")
+        list[str] | None,
+        typer.Option(metavar="[NAME=]SD", help="Noise of the new reading; default: that of the others."),
     ] = None,
     of: Annotated[list[str] | None, typer.Option(metavar="NAME", help="What can be read; repeat for several.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="By simulated readings instead of a regression.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A figure to write, such as next.png.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Use simulated readings instead of a regression.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Figure to write, such as next.png.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which reading would lower an uncertainty most, or tell several solutions apart."""
+    """Find the reading that would lower an uncertainty most. With several solutions, the one that tells them apart."""
     from bpinn import commands
 
     commands.next_reading(run, for_ or [], count, noise or [], of, exact, out, as_json)
@@ -327,14 +328,14 @@ def reproduce(
 def calibrate(
     file: File,
     simulations: Annotated[int, typer.Option(help="Number of data sets to simulate.", min=10)] = 200,
-    out: Annotated[Path | None, typer.Option(help="The folder; by default calibration next to the file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder; by default calibration, next to the file.")] = None,
     method: MethodName = None,
     changes: Changes = None,
     allow_outside: Outside = False,
     cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
-    """Check, on data simulated from the prior, whether the error bars are correct. Ctrl-C and rerun to resume."""
+    """Check on simulated data whether the error bars are correct. After Ctrl-C, rerun to continue."""
     from bpinn import commands
 
     commands.calibrate(file, simulations, out, _changed(changes, method), allow_outside, cluster, quiet)
@@ -347,8 +348,8 @@ def sweep(
         list[str] | None,
         typer.Option(metavar="KEY=VALUES", help='What varies: "data=*.csv", or a key of the file with its values.'),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds for each.", min=1)] = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder; by default sweep next to the file.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for each combination.", min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(help="Output folder; by default sweep, next to the file.")] = None,
     method: MethodName = None,
     changes: Changes = None,
     cores: Cores = None,
@@ -356,7 +357,7 @@ def sweep(
     allow_outside: Outside = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a problem file over data sets, settings and seeds: a table and a report. After Ctrl-C, rerun to continue."""
+    """Run a problem file over data sets, settings and seeds. After Ctrl-C, rerun to continue."""
     from bpinn import commands
 
     commands.sweep(file, over or [], seeds, out, _changed(changes, method), cores, cluster, allow_outside, quiet)
@@ -364,11 +365,11 @@ def sweep(
 
 @app.command()
 def studio(
-    folder: Annotated[Path, typer.Argument(help="The folder of your problems; this one by default.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="Folder of your problems; the current one by default.")] = Path("."),
     port: Annotated[int, typer.Option(help="The port to use; a free one by default.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
 ) -> None:
-    """State, run, watch and compare problems on a page in your browser, served by this machine for you alone."""
+    """State, run and compare problems on a page in your browser. Only this machine can open it."""
     from bpinn.studio import serve
 
     serve(folder, port, browser)

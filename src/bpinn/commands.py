@@ -176,7 +176,7 @@ def _go(
         raise typer.Exit(STOPPED) from None  # typer ends the program without a word at a KeyboardInterrupt
     stopped = result.interrupted and (within is None or preview.clock() - begun < within)
     if result.interrupted:
-        why = "stopped" if stopped else f"{within:g} s are over"
+        why = "stopped" if stopped else f"stopped after {within:g} s"
         _warn(f"{why}; {kept}")
     forward: ForwardCheck | str = ""
     if isinstance(report, ProgressFile):

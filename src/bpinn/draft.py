@@ -275,10 +275,10 @@ def _equations(seen: Seen) -> list[str]:
     c = "t" if "t" in seen.coordinates else next(iter(seen.coordinates))
     first = next(iter(seen.values))
     lines = [
-        "[unknowns]               # the numbers that you look for: a name and a prior each",
+        "[unknowns]               # the numbers to infer: a name and a prior each",
         '# k = { prior = "lognormal", log_mean = 0.0, log_sd = 1.0 }',
         "",
-        "[equations]              # what is zero, "
+        "[equations]              # expressions that are zero, "
         f"such as {first}_{c} + k*{first}, where {first}_{c} is the derivative along {c}",
     ]
     laws = {name: "law" if len(seen.values) == 1 else f"law_{name}" for name in seen.values}

@@ -33,7 +33,7 @@ def rewritten(text: str, is_name: Callable[[str], bool], functions: Collection[s
     Example:
         >>> from bpinn.habits import rewritten
         >>> rewritten("du/dt = -k u", ["u", "k", "t", "u_t"].__contains__, ["sin"])
-        ('u_t + k*u', 'a formula is what is zero, without =; derivatives are written u_t; write * to multiply')
+        ('u_t + k*u', 'a formula is the residual, without =; derivatives are written u_t; write * to multiply')
     """
     text, reasons = " ".join(text.split()), dict[str, None]()
     steps = (_signs, _powers, _derivatives, _primes, _functions, _products, _equals)
@@ -135,7 +135,7 @@ def _equals(text: str, is_name: Callable[[str], bool], functions: Collection[str
     if not sign or "=" in right or not left.strip() or not right.strip():
         return text, ""
     left, right = left.strip(), right.strip()
-    why = "a formula is what is zero, without ="
+    why = "a formula is the residual, without ="
     if NOUGHT.fullmatch(right):
         return left, why
     alone = not re.search(r"[+-]", re.sub(r"\([^()]*\)|[eE][+-]", "", right.removeprefix("-")))

@@ -65,8 +65,8 @@ def infer(
             folder resumes a run that was stopped or killed, and the draws are identical to those of an uninterrupted
             run; for a finished run it returns the result. `bpinn.load` reads both.
         cores: number of cores to use; all by default.
-        within: seconds after which the best answer so far is returned, with the verdict it deserves: draws, or a
-            preview. A preview itself takes some seconds, and a step that has begun is finished.
+        within: seconds after which the best answer so far is returned, draws or a preview, with its verdict. Fitting a
+            preview takes some seconds, and a step that has started is finished.
         preview: whether an approximate answer, a `LastLayer` fit that says so in its verdict, takes the place of draws
             if a run is stopped in warm-up; it is also displayed during a long warm-up. It does not change the draws.
         start: for `SMC`, a result of the same problem whose chains are on several solutions: the verdict says which of

@@ -123,7 +123,7 @@ def answer(
             if found is not None:
                 return found
         if over():
-            raise InputError(f"infer: there is no draw after {within:g} s; give a larger within=") from None
+            raise InputError(f"infer: no draws yet after {within:g} s; give a larger within=") from None
         raise
     if over() and is_possible and _has_nothing_early(method) and result.diagnose().verdict == "bad":
         found = preview.result()

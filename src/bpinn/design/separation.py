@@ -168,7 +168,7 @@ def separation(
     """The reading that tells these solutions apart best, from at most ``draws`` draws of each."""
     if len(modes) < 2:
         raise InputError(
-            f"{WHERE}: the draws are on one solution, so there is nothing to tell apart; bp.next_sensor(result) says "
+            f"{WHERE}: the draws are on one solution, so there are none to tell apart; bp.next_sensor(result) says "
             "which reading would lower its uncertainty most"
         )
     kinds, left = kinds_of(result.problem, candidates, noise, of, WHERE)

@@ -44,10 +44,10 @@ class GaussianProcess(Field):
     """A Gaussian process with a stationary kernel, whose length and amplitude may have priors.
 
     What is not given is chosen from the domain and the readings when the problem is made, and is then part of the
-    problem: priors of the scales, the mean, the number of terms and the interval. With one input these follow from the
-    2.5% and 97.5% quantiles of the length; with several, at most 250 (300) terms cover as much as they can. `resolved`
-    says for which lengths means are within 0.02 sd of dense regression, and sds within 2%; outside of
-    them the prior is that of the terms, and the verdict says so.
+    problem: priors of the scales, the mean, the number of terms and the interval. With one input, terms and interval
+    follow from the 2.5% and 97.5% quantiles of the length; with two (three) inputs, at most 250 (300) terms cover as
+    much as they can. `resolved` says for which lengths means are within 0.02 sd of dense regression, and sds within 2%;
+    for other lengths the prior is that of the terms, and the verdict says so.
 
     Arguments:
         kernel: `RationalQuadratic` (the default), `SquaredExponential`, `Matern52` or `Matern32`. ``length`` and

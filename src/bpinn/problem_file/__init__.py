@@ -221,7 +221,7 @@ class _FileReader:
     def formula(self, text: str, where: str) -> Expression:
         if text.strip() == PLACEHOLDER:
             raise InputError(
-                f"{where}: the equation is not filled in yet; write what is zero as a formula "
+                f"{where}: the equation is not filled in yet; write a formula that is zero "
                 f"({self.names.known()}), or remove it and its [[physics]] for a curve without an equation"
             )
         near = [*self.fields, *self.names.unknowns, *self.domain, *self.equations]

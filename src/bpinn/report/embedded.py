@@ -65,7 +65,7 @@ def gather(
     choices += [{"name": f"{result.method.unit} {i}", "chains": [i]} for i in named]
     left_out = []
     if chains > MOST_CHAINS:
-        left_out.append(f"There are too many {result.method.unit}s ({chains}) to show each by itself.")
+        left_out.append(f"There are too many {result.method.unit}s ({chains}) to show each separately.")
     fits = {} if check is None else {group.name: group for group in check.groups}
     readings, thinned = _readings(check)
     left_out += thinned
@@ -87,9 +87,9 @@ def gather(
         room -= _size(one)
         quantities.append(one)
     if alone:
-        left_out.append(f"Of {', '.join(alone)} only all draws together are shown, to keep the page small.")
+        left_out.append(f"{', '.join(alone)}: only all draws together are shown, to keep the page small.")
     if missing:
-        left_out.append(f"Of {', '.join(missing)} there are only figures and tables: too many points for more.")
+        left_out.append(f"{', '.join(missing)}: too many points to be interactive; only figures and tables are shown.")
     return Page(quantities, readings, traces, choices if len(choices) > 1 else [], result.method.unit, left_out)
 
 
@@ -165,7 +165,7 @@ def _readings(check: Check | None) -> tuple[list[dict[str, Any]], list[str]]:
     for group in () if check is None else check.groups:
         chosen = _some(np.arange(len(group.values)), group.score)
         if len(chosen) < len(group.values):
-            notes.append(f"Of {group.size} of {group.name}, {len(chosen)} can be pointed at, with those farthest off.")
+            notes.append(f"{group.name}: {len(chosen)} of {group.size} can be pointed at, with those farthest off.")
         decimals = _decimals({"mean": group.mean[chosen], "sd": group.sd[chosen]})
         rows.append(
             {

@@ -122,7 +122,7 @@ class Processes:
         if (name, run) in alive:
             raise InputError(f"{run}: is already running; wait for it or stop it")
         if len(alive) >= MOST_RUNNING:
-            raise InputError(f"{MOST_RUNNING} runs are going on, which is the limit; wait for one or stop it")
+            raise InputError(f"{MOST_RUNNING} runs are active, which is the limit; wait for one or stop it")
         following = () if progress is None else ("--progress", self._shown(progress))
         program = python("-m", "bpinn", does, *arguments, "--json", *following)
         process = await asyncio.create_subprocess_exec(

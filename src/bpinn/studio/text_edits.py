@@ -24,7 +24,7 @@ def edited(text: str, edits: list[dict[str, Any]]) -> str:
     try:
         document = tomlkit.parse(text)
     except (TOMLKitError, ValueError, RecursionError) as error:
-        raise InputError(f"problem.toml: not valid TOML: {error}; mend it as text first") from None
+        raise InputError(f"problem.toml: not valid TOML: {error}; fix it in the text first") from None
     for one in edits:
         try:
             path, kind = one["path"], one["do"]

@@ -141,7 +141,7 @@ export function form({ content, formulas, data, columns, known, change, upload }
     section("Title", null, h("div", { class: "row" }, input("title", ["title"], content.title, { wide: true, text: true }))),
     section("Coordinates", "Space and time alike, with their bounds.", domainRows, adder("Add a coordinate", ["domain", unused("x", coordinates)], [0.0, 1.0])),
     section("Fields", "The functions to find. Derivatives have names: u_x, u_xx, u_xt.", fieldRows, adder("Add a field", ["fields", unused("u", Object.keys(fields))], { surrogate: "gp" })),
-    section("Unknown numbers", "Each with its prior: what you would say before you saw the readings.", unknownRows, adder("Add an unknown", ["unknowns", unused("k", Object.keys(unknowns))], { prior: "normal", mean: 0.0, sd: 1.0 })),
+    section("Unknown numbers", "Each with its prior: what you know before the readings.", unknownRows, adder("Add an unknown", ["unknowns", unused("k", Object.keys(unknowns))], { prior: "normal", mean: 0.0, sd: 1.0 })),
     section("Equations", null, equationRows, adder("Add an equation", ["equations", unused("law", Object.keys(equations))], `${Object.keys(fields)[0] ?? "u"}_${coordinates[0] ?? "x"}`)),
     section("Readings", null, sensorRows, h("div", { class: "buttons" }, adder("Add readings", ["sensors", sensors.length], newSensor), file, h("label", { for: "upload", class: "button" }, "Upload a data file"))),
     section("Inference", null, h("div", { class: "row" },

@@ -24,7 +24,7 @@ function brief(run) {
 
 /** The runs of a problem; one is shown, and those that are ticked are compared. */
 export function runList({ runs, shown, compared, show, compare }) {
-  if (!runs.length) return h("p", { class: "empty" }, "No run yet. “Run” starts one; it goes on in its own process, and this page shows how it is doing.");
+  if (!runs.length) return h("p", { class: "empty" }, "No run yet. “Run” starts one in a separate process, and this page shows its progress.");
   return h("ul", { class: "runs" }, runs.map((run) => h("li", { class: run.run === shown ? "shown" : "" },
     h("label", { class: "tick", title: "Compare" }, h("input", { type: "checkbox", checked: compared.has(run.run), "data-key": `compare-${run.run}`, "aria-label": `Compare ${run.run}`, disabled: run.state === "failed", onchange: (event) => compare(run.run, event.target.checked) })),
     h("button", { type: "button", class: "plain", "data-key": `show-${run.run}`, "aria-current": run.run === shown ? "true" : null, onclick: () => show(run.run) },

@@ -84,7 +84,7 @@ function drawStart() {
     h("section", {}, h("h1", {}, folder), problems.length
       ? h("ul", { class: "problem-list" }, problems.map((one) => h("li", {}, h("a", { href: `#/${part(one.name)}` }, h("strong", {}, one.name),
         h("span", { class: "note" }, one.running ? "running" : one.runs ? `${one.runs} run${one.runs > 1 ? "s" : ""}` : "no run yet")))))
-      : h("p", { class: "empty" }, "This folder has no problem yet. Begin with your own readings, or with an example.")),
+      : h("p", { class: "empty" }, "This folder has no problem yet. Start from your own readings, or from an example.")),
     h("section", {}, h("h2", {}, "From my readings"), h("p", { class: "note" }, "A table of numbers as it comes from the instrument: CSV, text, Excel. The draft has its columns, ranges and scatter; you add the equation."),
       h("form", { class: "row", onsubmit: fromFile }, h("label", {}, h("span", {}, "file"), file), h("label", {}, h("span", {}, "name"), drafted), h("button", { class: "primary" }, "Draft a problem"))),
     h("section", {}, h("h2", {}, "From an example"),
@@ -185,7 +185,7 @@ function drawForm() {
   const problem = state.problem, place_ = document.getElementById("form");
   if (!place_) return;
   if (!problem.check || !state.known) return fill(place_, h("p", { class: "note" }, "Reading the problem."));
-  if (!Object.keys(problem.check.content).length) return fill(place_, h("p", { class: "note" }, "The text cannot be read as tables yet; mend it as text first."));
+  if (!Object.keys(problem.check.content).length) return fill(place_, h("p", { class: "note" }, "The form cannot be shown: the text is not valid TOML. Fix it in the text first."));
   const changing = doing(change);
   const kept = (edits) => { problem.editing = changing(edits); }; // saving waits for it
   fill(place_, form({ ...problem.check, data: problem.data, columns: problem.columns, known: state.known, change: kept, upload: doing(upload) }));
@@ -293,8 +293,8 @@ async function drawsOfPrior() {
   }
   const again = document.getElementById("prior"), found = problem.prior?.found;
   if (!again || problem !== state.problem || !found) return;
-  fill(again, h("p", { class: "note" }, "What the prior of fields, unknowns and noise expects before it has seen a reading: lines are draws from it, the band holds 95% of them."),
-    h("div", { class: `verdict ${found.possible ? "good" : "care"}`, role: "status" }, h("strong", {}, found.possible ? "The prior could have produced these readings" : "The prior hardly expects these readings"),
+  fill(again, h("p", { class: "note" }, "What the prior of fields, unknowns and noise expects before any reading: lines are draws from it, the band holds 95% of them."),
+    h("div", { class: `verdict ${found.possible ? "good" : "care"}`, role: "status" }, h("strong", {}, found.possible ? "The prior could have produced these readings" : "The prior makes these readings improbable"),
       h("ul", {}, found.groups.map((group) => h("li", {}, group.said)), !found.groups.length && h("li", {}, found.said))),
     h("div", { class: "charts" }, found.groups.map((group) => plot({ title: `${group.name}: readings over the prior`, xlabel: group.along ?? "readings, in the order of their values", ylabel: group.label.length < 14 ? group.label : group.name, height: 280, focus: true,
       series: [{ kind: "band", x: group.x, low: group.low, high: group.high, name: "95% of the prior" }, ...group.draws.map((draw, i) => ({ kind: "line", x: group.x, y: draw, class: "draw", loose: true, name: i ? null : "draws" })),
