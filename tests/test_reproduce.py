@@ -162,4 +162,4 @@ def test_claims_are_counted_over_data_sets():
     outcomes = [made_up("A", 0.1, seed, within=share) for seed, share in enumerate((1.0, 0.5, 0.95))]
     found = claims.within("A", 0.1).judge(Outcomes(outcomes))
     assert (found["holds_in"], found["of"]) == (2, 3)
-    assert found["numbers"] == {"0": "100%", "1": "50%", "2": "95%"}
+    assert found["numbers"] == {"0": "100% within", "1": "50% within", "2": "95% within"}

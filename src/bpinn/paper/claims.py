@@ -67,7 +67,7 @@ def sd_does_not_grow(label: str, quantity: str = "u") -> Claim:
 def within(label: str, noise: float, quantity: str = "u", mostly: bool = True) -> Claim:
     def check(outcomes: Outcomes, seed: int) -> Checked:
         share = outcomes.get(label, noise, seed).numbers["quantities"][quantity]["within_two_sd"]
-        return (share >= MOST) == mostly, f"{share:.0%}"
+        return (share >= MOST) == mostly, f"{share:.0%} within"
 
     says = f"At noise {noise:g} the error of {quantity} by {label} is within two sd over most of the domain (90%)."
     if not mostly:
@@ -160,8 +160,10 @@ def bands_agree(label: str, other: str, noise: float, agree: bool = True) -> Cla
         alike = apart < 0.5 and abs(ratio - 1) < 0.3
         return alike == agree, f"means {apart:.2f} sd apart, ratio of sds {ratio:.2f} (medians)"
 
-    limits = "means within half an sd, sds within 30%"
-    says = f"At noise {noise:g} u by {label} and by {other} is {'similar' if agree else 'different'} ({limits})."
+    same, limits = "similar", "means within half an sd, sds within 30%"
+    if not agree:
+        same, limits = "different", "means more than half an sd apart, or sds by more than 30%"
+    says = f"At noise {noise:g} u by {label} and by {other} is {same} ({limits})."
     return Claim(f"{label}-{'like' if agree else 'unlike'}-{other}-{noise:g}", says, check)
 
 
