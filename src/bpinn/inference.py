@@ -253,7 +253,7 @@ def _check_start_result(problem: Problem, method: Method, start: Any) -> None:
     if not method.takes_start:
         raise InputError(
             f"infer: start= is for bp.SMC(), which looks for the solutions of another result; "
-            f"{type(method).__name__} starts by itself"
+            f"{type(method).__name__} chooses its own start"
         )
     if start.functional_names != list(Monitor(problem).names):
         raise InputError(

@@ -77,7 +77,7 @@ class Problem(Shown):
 
     Arguments:
         domain: the coordinates, space and time alike, by name with their bounds.
-        fields: unknown functions, each with its surrogate (`MLP`).
+        fields: unknown functions, each with its surrogate (`MLP`, `GaussianProcess`, `KarhunenLoeve`).
         sensors: readings (`Sensors`) and exact equations (`Physics`) by name; omit to study the prior alone.
         unknowns: unknown coefficients, each with a ``numpyro.distributions`` prior.
 

@@ -39,8 +39,9 @@ class HMC(Sampler):
         coordinates: "whitened" moves output weights and coefficients as standardised residuals of their conditional
             posterior, an exact change of variables in which chains move much faster; "plain" moves them as they are.
         init: "anneal" starts at a draw from the prior and raises the weight of the likelihood step by step in the
-            first part of warm-up; "map" climbs to the mode from small weights; "prior" starts at a draw
-            from the prior with the full likelihood.
+            first part of warm-up (in whitened coordinates, with readings and exact equations: only the weight of the
+            equations, from fields that follow the readings); "map" climbs to the mode from small weights; "prior"
+            starts at a draw from the prior with the full likelihood.
         init_steps: Adam steps of the climb, for ``init="map"``.
         thin: keep every n-th draw.
         keep: keep only the last n draws of each chain.
