@@ -251,5 +251,5 @@ def test_few_readings_do_not_outweigh_the_points_of_an_equation(field, count, ne
     parameters.judge_weight(health, prior_result(problem))
     assert health.verdict == ("care" if is_said else "good")
     if is_said:
-        assert f"{count} readings for 1 unknown: the points of law weigh the unknowns" in health.reasons[0]
+        assert f"{count} readings for 1 unknown: the points of law favour some values" in health.reasons[0]
         assert ("bp.MLP()" in health.advice[0]) is isinstance(field, bp.GaussianProcess)

@@ -184,6 +184,16 @@ def test_lost_chains_are_hopelessly_improbable(log_densities, dim, lost):
     assert policy.review(pause).lost == lost
 
 
+def test_chains_are_compared_in_the_coordinates_that_they_move_in():
+    """With other lengths, coefficients that fit as well have another plain density, by hundreds."""
+    policy = policy_of()
+    stats = SamplerStats(
+        log_density=np.array([[254.0], [-600.0], [80.0]]), sampler_log_density=np.array([[-410.0], [-402.0], [-700.0]])
+    )
+    pause = Pause(policy.first_look, np.zeros((3, 1, 3)), stats, NONE, 20)
+    assert policy.review(pause).lost == (2,)
+
+
 def test_settings_change_what_is_decided():
     """No constant is hidden: a policy with other settings decides otherwise."""
     shrinking = np.full((4, 50), 1e-3) * np.exp(-np.linspace(0, 0.3, 50))

@@ -92,7 +92,7 @@ FOLLOWED: list[tuple[str, Callable[[bp.Problem, bp.Result], bp.Problem]]] = [
     ("student_t", robust),
     ("check units and boundary data", flexible),
     ("bp.GaussianProcess()", flexible),
-    ("sensors in groups", groups),
+    ("groups of sensors", groups),
     ("a smaller noise", smaller),
     ("state the noise", stated),
     ("more points for the equation", denser),

@@ -27,8 +27,8 @@ from bpinn.shown import Shown
 GOOD_DIVERGENT, CARE_DIVERGENT = 0.02, 0.1  # some are expected: step sizes go up to the limit of stability
 
 LOG_DENSITY = (
-    "The log density sums over all parameters of the fields, also those that no reading determines, which move slowly: "
-    "its R-hat may be far from 1 although fields, equations and unknowns agree, and the verdict does not use it"
+    "The log density sums over all parameters of the fields, including those that no reading determines, which move "
+    "slowly: its R-hat may be far from 1 although fields, equations and unknowns agree, and the verdict does not use it"
 )
 VERDICTS = {"good": "good", "care": "usable with care", "bad": "do not trust"}  # as people read them
 
@@ -105,7 +105,9 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
         health.reasons.append(agree + divergences)
     restarted = [] if stats.restarts is None else [i for i, row in enumerate(stats.restarts) if np.any(row)]
     if restarted:
-        health.reasons.append(f"{_chains(restarted)} restarted in warm-up after reaching a region where nothing fits")
+        health.reasons.append(
+            f"{_chains(restarted)} restarted during warm-up: lost in a region where almost nothing fits"
+        )
     return health
 
 
@@ -143,7 +145,7 @@ def _tell_branches(
         health.worsen(
             "bad",
             f"{len(group)} of {total} chains found another solution ({_chains(group)}): they differ most in {where}; "
-            f"mean log density {densities}; chains cannot tell how probable each is",
+            f"mean log density {densities}; the number of chains does not say how probable each is",
             WEIGH,
         )
 
@@ -378,7 +380,7 @@ def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
     folded = 0.0 if stats.folded is None else float(np.mean(stats.folded))
     if folded > 0:
         verdict = "bad" if folded > FOLDED else "care"
-        health.worsen(verdict, f"the flow folds over itself at {folded:.1%} of the draws", "more Euler steps (steps)")
+        health.worsen(verdict, f"the flow is not invertible at {folded:.1%} of the draws", "more Euler steps (steps)")
     assert stats.log_q is not None
     log_weights = stats.log_density - stats.log_q
     fits, draws = log_weights.shape

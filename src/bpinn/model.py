@@ -151,7 +151,7 @@ class Model:
     def _stacked(
         self, sensors: Evaluation, problem: Problem, data: dict[str, Any], number: int, shuffled: bool = False
     ) -> dict[str, Any]:
-        """The data cut into so many parts, stacked; ``counted`` tells what is not there to fill up a part."""
+        """The data cut into ``number`` parts, stacked; ``counted`` marks what is not padding."""
         cut = [chunks.rows_of_chunks(count, number, shuffled) for count in self.counts]
         quantities = [r.quantity for r in problem.readings]
         prepared = [sensors.prepare(quantities, [rows[i] for rows, _ in cut]) for i in range(number)]
@@ -174,7 +174,7 @@ class Model:
     ) -> Array:
         """The log likelihood from the streams of the fields at the sensors.
 
-        ``weights`` multiply that of groups that lead, and of all others.
+        The first of ``weights`` multiplies readings that are not annealed, the second all others.
         """
         scalars = self.parameters.split(z)[1]
         predicted = self.sensors.of_streams(streams, scalars, data["sensors"])
@@ -188,8 +188,8 @@ class Model:
         """Log density of the points of neutral equations, given unknowns and scales; zero if there are none.
 
         The coefficients of the fields are integrated out. The likelihood is divided by it, so that unknowns and scales
-        are not more probable just because more of the prior's fields meet the equations with them. What no field meets,
-        the misfit of the best one, is left out: it is not forgiven.
+        are not more probable just because more of the prior's fields meet the equations with them. The misfit
+        of the best field is left out, so that unknowns with which no field meets the equations stay improbable.
         """
         return self._evidence_and_misfit(z, data, self.streams(z, data))[0]
 
@@ -292,6 +292,6 @@ def _in_chunks(problem: Problem) -> tuple[int, Evaluation]:
 
 
 def _cut(problem: Problem, number: int) -> Evaluation:
-    """The evaluation of one of so many parts of the readings."""
+    """The evaluation of one of ``number`` parts of the readings."""
     parts = [(r.quantity, chunks.size_in_chunk(len(r.values), number)) for r in problem.readings]
     return Evaluation.of(problem, parts, "sensors")

@@ -67,7 +67,7 @@ class Posterior:
         self.data = self.model.data_of(problem, self.monitor)
 
     def in_batches(self, batch: int | None) -> "Posterior":
-        """The same, with random samples of about so many readings prepared for methods that use them."""
+        """The same posterior, with random batches of about ``batch`` readings for methods that use them."""
         if batch is None:
             return self
         other = copy(self)

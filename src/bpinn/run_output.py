@@ -19,6 +19,11 @@ class SamplerStats(dict[str, np.ndarray]):
         return self["log_density"]
 
     @property
+    def sampler_log_density(self) -> np.ndarray:
+        """The same in the coordinates that a chain moves in, with the volume of the change of variables."""
+        return self.get("sampler_log_density", self.log_density)
+
+    @property
     def acceptance(self) -> np.ndarray | None:
         """Acceptance probability of each transition."""
         return self.get("acceptance")

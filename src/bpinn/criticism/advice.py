@@ -2,14 +2,14 @@
 
 CULPRITS = (
     "check units and boundary data, then the equations (a missing term, a wrong coefficient), then the field's prior "
-    "(length, width, terms); a larger noise would only hide it"
+    "(length, width, terms); a larger noise would only hide the problem"
 )
 PRIOR = (
-    "a field that learns its scales: bp.GaussianProcess(), or bp.MLP(weight_sd=dist.HalfNormal(2.0)); a shorter "
+    "a field that infers its scales: bp.GaussianProcess(), or bp.MLP(weight_sd=dist.HalfNormal(2.0)); a shorter "
     "length, more terms"
 )
-UNEVEN = "one noise for each reading, or sensors in groups with a noise of their own; LogNormal for relative errors"
-SWALLOWED = "state the noise of the readings, or give its prior less room: the chains may be on a flat solution"
+UNEVEN = "a noise for each reading, or groups of sensors with a noise each; LogNormal for relative errors"
+SWALLOWED = "state the noise of the readings, or give it a narrower prior: the chains may be on a flat solution"
 SMALLER = "a smaller noise: with the stated noise, error bars are wider than necessary"
 DENSER = "more points for the equation"
 EXPANSION = (

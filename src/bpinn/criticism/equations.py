@@ -38,7 +38,7 @@ def judge_off_zero(health: Diagnosis, group: Group) -> None:
     health.note(
         "bad" if total > FAR_OFF_ZERO * room else "care",
         f"{group.readings.name} is not met: its residuals use up {total / room:.0%} of what the tolerance allows (a "
-        f"right model needs a few percent); {abs(mean[i]):.1f} tolerances" + (f" at {place}" if place else ""),
+        f"correct model uses a few percent); {abs(mean[i]):.1f} tolerances" + (f" at {place}" if place else ""),
         CULPRITS,
     )
 

@@ -35,7 +35,7 @@ def judge_noise(health: Diagnosis, result: Result) -> None:
             health.note(
                 "care",
                 f"{name} is {middle:.2g}, far {far} what its prior expects ({np.median(draws):.2g})",
-                f"if the prior is right: {CULPRITS}" if far == "above" else "a prior with room for this noise",
+                f"if the prior is right: {CULPRITS}" if far == "above" else "a wider prior for this noise",
             )
 
 
@@ -118,8 +118,8 @@ def judge_weight(health: Diagnosis, result: Result) -> None:
     if all(np.all(d.std(axis=0) < WELL_KNOWN * np.abs(np.median(d, axis=0))) for d in draws):
         return
     words = f"{readings} readings for {unknowns} unknown{'s' if unknowns > 1 else ''}"
-    reason = f"{words}: the points of {laws[0].name} weigh the unknowns by themselves, and so few may not outweigh them"
-    instead = "bp.Physics(..., neutral=True), or bp.MLP(), whose weight is less; " if scaled else ""
+    reason = f"{words}: the points of {laws[0].name} favour some values by themselves, and so few may not outweigh that"
+    instead = "bp.Physics(..., neutral=True), or bp.MLP(), where this effect is smaller; " if scaled else ""
     health.worsen("care", reason, f"more readings; {instead}a comparison with a solver of the equation")
 
 

@@ -143,7 +143,7 @@ def structure(group: Group) -> Iterator[tuple[str, Finding, str, str]]:
         i, j = group.neighbours
         pairs = [np.mean(part[:, i] * part[:, j], axis=1) / np.mean(part**2, axis=1) for part in (s, r)]
         found = compared(*pairs)
-        what = f"neighbouring residuals of {name} are correlated ({found.value:.2f}): the model misses what they follow"
+        what = f"neighbouring residuals of {name} are correlated ({found.value:.2f}): the model misses some structure"
         yield "correlation", found, what, CULPRITS
         p = smooth_misfit(s * group.noise, np.stack(list(group.places.values()), axis=1))
         smooth = Finding(float(-ndtri(max(p, 1e-300))), p, p, SMOOTH, alarm=0.0)

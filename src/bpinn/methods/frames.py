@@ -24,7 +24,7 @@ HELD_AT, HELD_SHARE = 1.5, 0.05  # small noise: prior sds below its centre; at l
 
 
 class Frame(NamedTuple):
-    """What a chain in whitened coordinates knows.
+    """The state of a chain's whitened coordinates.
 
     ``mean`` is a running mean of the streams since the end of annealing, over ``age`` transitions; ``precision`` the
     curvature of the scalars on the real line; ``direction`` that of the largest curvature in the other parameters, in
@@ -64,7 +64,7 @@ class WhitenedMoves(Moves):
     lead: float = 1.0  # see `Coordinates`
 
     def first(self, model: Model, data: Any, z: Array) -> Array:
-        """With small noise, and with fields that follow the readings that lead."""
+        """With small noise, and with fields drawn given the readings that are not annealed."""
         at = noise_levels(model)
         z = z.at[at].set(small_noise(model, data)) if self.hold and len(at) else z
         if self.lead == 1.0 or not model.leads or model.chunks > 1 or not model.linear_fields:

@@ -75,7 +75,7 @@ class Moves(ABC):
 
 @dataclass(frozen=True)
 class PlainMoves(Moves):
-    """The chain moves in ``z`` itself; there is nothing to know about it."""
+    """The chain moves in ``z`` itself; the frame is empty."""
 
     def begin(self, model: Model, data: Any, start: Start, weight: Array) -> tuple[Any, HMCState]:
         prior, slope = jax.value_and_grad(model.log_prior)(start.z)

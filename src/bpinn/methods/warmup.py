@@ -156,8 +156,12 @@ class HamiltonianPolicy(Policy):
         return Decision(Adjustment(self._length_factor(pause), largest), warm)
 
     def _lost(self, pause: Pause, by_parameter: float) -> tuple[int, ...]:
-        """The chains whose log density is far below the best, or not finite."""
-        log_densities = pause.stats.log_density[:, -1]
+        """The chains whose log density is far below the best, or not finite.
+
+        In the coordinates that they move in: with inferred lengths, the plain density of an expansion's coefficients
+        differs by hundreds between chains that fit equally well, because shorter lengths have smaller coefficients.
+        """
+        log_densities = pause.stats.sampler_log_density[:, -1]
         known = np.where(np.isfinite(log_densities), log_densities, -np.inf)
         below = known < known.max() - max(self.settings.lost_by, by_parameter * pause.dim)
         return tuple(int(i) for i in np.flatnonzero(below))
