@@ -25,7 +25,7 @@ ORDER = [
     "design.candidates", "design.targets", "design.reduction", "design.separation", "design.several", "design.words", "design",
     "paper.problems", "paper",
     "plot.views", "plot.drawing", "plot.advice", "plot",
-    "misfit", "criticism.advice", "criticism.residuals", "criticism.equations", "criticism.parameters", "criticism", "predictive", "reweighting", "notation", "habits", "expressions", "report.formatting",
+    "misfit", "criticism.advice", "criticism.residuals", "criticism.equations", "criticism.parameters", "criticism.own_weight", "criticism", "predictive", "reweighting", "notation", "habits", "expressions", "report.formatting",
     "report.figures", "report.images", "report.tables", "report.embedded", "report", "report.cells",
     "data_files.limits", "data_files.numbers", "data_files.timestamps", "data_files.table", "data_files.delimited",
     "data_files.binary", "data_files",

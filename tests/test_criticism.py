@@ -1,14 +1,17 @@
 """Model criticism: wrong models are found by what they leave in residuals, noise and fields; right ones are not."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
 from bpinn import diagnostics
-from bpinn.criticism import equations, parameters
+from bpinn.criticism import equations, own_weight, parameters
 from bpinn.criticism.residuals import Group, compared, structure
 from bpinn.likelihoods import Normal
 
@@ -223,33 +226,78 @@ def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
     assert not health.reasons
 
 
-@pytest.mark.parametrize(
-    ("field", "count", "neutral", "is_said"),
-    [
-        (bp.GaussianProcess(), 14, False, True),  # scales are inferred
-        (bp.GaussianProcess(), 15, False, False),
-        (bp.GaussianProcess(), 4, None, False),  # neutral by default
-        (bp.MLP(hidden=(4,)), 4, None, True),
-        (bp.MLP(hidden=(4,)), 5, None, False),
-    ],
-)
-def test_few_readings_do_not_outweigh_the_points_of_an_equation(field, count, neutral, is_said, prior_result):
-    def growth(u, u_t, rate):
-        return u_t - rate * u**2
+def slow_decay(u, u_t, rate):
+    return u_t + rate * u
 
-    at = {"t": np.linspace(0.0, 1.0, count)}
-    problem = bp.Problem(
-        domain={"t": (0.0, 1.0)},
+
+def stated_decay(field, neutral=False, law=slow_decay):
+    readings = bp.Sensors("u", {"t": [0.0, 2.0]}, [1.0, 0.3], noise=0.1)
+    return bp.Problem(
+        domain={"t": (0.0, 4.0)},
         fields={"u": field},
         unknowns={"rate": dist.LogNormal(0.0, 1.0)},
-        sensors={
-            "law": bp.Physics(growth, neutral=neutral),
-            "u": bp.Sensors("u", at, np.linspace(1.0, 2.0, count), noise=0.1),
-        },
+        sensors={"law": bp.Physics(law, 12, 0.05, neutral=neutral), "u": readings},
     )
+
+
+def spread(result, sd):
+    """The same with draws of the unknown, which is the last parameter, that have this sd around one on the real line."""
+    z = result.z.copy()
+    number = np.linspace(-1.0, 1.0, z.shape[1])
+    z[0, :, -1] = sd * number / number.std()
+    functionals = result.functionals.copy()
+    functionals[0, :, -1] = np.exp(z[0, :, -1])
+    return replace(result, z=z, functionals=functionals)
+
+
+def test_what_the_points_of_an_equation_say_by_themselves(prior_result):
+    """For a linear field and equation against the evidence in closed form, with a covariance of all points."""
+    field = bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=12)
+    problem = stated_decay(field)
+    result = spread(prior_result(problem, 40), 0.2)
+    posterior = bp.Posterior(problem)
+    size = posterior.model.parameters.num_weights
+
+    def log_evidence(rate):
+        def law(a):
+            return posterior.model.predicted(jnp.append(a, rate), posterior.data)[0]
+
+        rows = np.asarray(jax.jacobian(law)(jnp.zeros(size)), float)
+        covariance = rows @ rows.T + 0.05**2 * np.eye(12)
+        return -0.5 * np.linalg.slogdet(covariance)[1]
+
+    rates = result.z[0, :, -1].astype(float)
+    slopes = [(log_evidence(rate + 0.05) - log_evidence(rate - 0.05)) / 0.1 for rate in rates]
+    expected = -(rates.std(ddof=1) * np.mean(slopes))
+    laws = [r for r in problem.readings if r.is_exact]
+    assert own_weight.shifts(result, laws) == {"rate": pytest.approx(expected, rel=0.02)}
+    assert expected > 0.25  # the points favour small rates
+
+
+@pytest.mark.parametrize(
+    ("field", "neutral", "sd", "is_said"),
+    [
+        (bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=12), False, 0.2, True),
+        (bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=12), False, 0.02, False),  # readings determine it
+        (bp.KarhunenLoeve(bp.SquaredExponential(length=1.0), terms=12), True, 0.2, False),
+        (bp.GaussianProcess(), False, 0.4, True),
+        (bp.MLP(hidden=(8,)), None, 0.4, True),
+    ],
+)
+def test_readings_that_do_not_outweigh_the_points_of_an_equation(field, neutral, sd, is_said, prior_result):
     health = diagnostics.Diagnosis("good", [], [])
-    parameters.judge_weight(health, prior_result(problem))
+    own_weight.judge_weight(health, spread(prior_result(stated_decay(field, neutral), 40), sd))
     assert health.verdict == ("care" if is_said else "good")
     if is_said:
-        assert f"{count} readings for 1 unknown: the points of law favour some values" in health.reasons[0]
-        assert ("bp.MLP()" in health.advice[0]) is isinstance(field, bp.GaussianProcess)
+        assert "without that, rate would be larger by" in health.reasons[0]
+        assert ("GaussianProcess" in health.advice[0]) is isinstance(field, bp.MLP)
+
+
+def test_without_an_unknown_or_with_a_tolerance_that_is_inferred_nothing_is_said(prior_result):
+    health = diagnostics.Diagnosis("good", [], [])
+    inferred = stated_decay(bp.MLP(hidden=(4,)))
+    sensors = inferred.sensors | {"law": replace(inferred.sensors["law"], noise=dist.HalfNormal(0.1))}
+    own_weight.judge_weight(
+        health, prior_result(bp.Problem(inferred.domain, inferred.fields, sensors, inferred.unknowns))
+    )
+    assert health.verdict == "good"

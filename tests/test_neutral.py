@@ -88,24 +88,36 @@ def test_the_evidence_of_an_equation_has_a_closed_form(equation, x64):
         assert float(posterior.log_likelihood(z)) == pytest.approx(float(plain.log_likelihood(z)) - expected, rel=1e-7)
 
 
-def test_an_equation_that_is_not_linear_is_linearised_around_the_field(x64):
-    of = problem(bp.Physics(logistic, points=20, tolerance=0.05, neutral=True))
+@pytest.mark.parametrize(
+    ("equation", "field"),
+    [
+        (logistic, process()),
+        (decay, replace(process(), positive=True)),
+        (logistic, bp.MLP(hidden=(6,))),
+    ],
+    ids=["nonlinear", "positive", "network"],
+)
+def test_what_is_not_linear_is_linearised_around_the_field(equation, field, x64):
+    """In the linear parameters; the hidden weights of a network are given."""
+    of = problem(bp.Physics(equation, points=20, tolerance=0.05, neutral=True), field)
     assert of.sensors["law"].neutral
     posterior = bp.Posterior(of)
     z = posterior.sample_prior(jax.random.key(2), 1)[0]
-    size = posterior.model.parameters.num_weights
+    at = posterior.model.linear
 
     def law(a):
-        return posterior.model.predicted(jnp.concatenate([a, z[size:]]), posterior.data)[0]
+        return posterior.model.predicted(z.at[at].set(a), posterior.data)[0]
 
-    matrix = np.asarray(jax.jacobian(law)(z[:size]))
-    constant = np.asarray(law(z[:size])) - matrix @ np.asarray(z[:size])
+    matrix = np.asarray(jax.jacobian(law)(z[at]))
+    constant = np.asarray(law(z[at])) - matrix @ np.asarray(z[at])
     expected = log_evidence(matrix, constant)
     assert float(posterior.model.log_evidence(z, posterior.data)) == pytest.approx(expected, rel=1e-7)
     coordinates = posterior.coordinates()
     w = coordinates.to_white(z)
     plain = float(posterior.log_density(z)) + float(coordinates.to_plain(w)[1])
     assert float(coordinates.log_density(w)) == pytest.approx(plain, rel=1e-9)
+    given = posterior.model.given_neutral(z, posterior.data)
+    assert set(np.flatnonzero(np.asarray(given != z))) <= set(at)
     simulated, _ = bp.calibration.simulate(of, seed=0)
     assert not simulated.sensors["law"].neutral  # for want of a draw of the prior given the equation
     assert np.std(simulated.sensors["law"].values) > 0.01
@@ -280,7 +292,7 @@ def test_equations_are_neutral_where_fields_are_linear():
     assert is_neutral({"u": gp}, law=bp.Physics(decay, neutral=False)) == [False]
     assert is_neutral({"u": gp}, law=bp.Physics(logistic)) == [True]
     assert is_neutral({"u": network}, law=bp.Physics(decay)) == [False]
-    assert is_neutral({"u": replace(gp, positive=True)}, law=bp.Physics(decay)) == [False]
+    assert is_neutral({"u": replace(gp, positive=True)}, law=bp.Physics(decay)) == [True]
     two = {"u": gp, "v": gp}
     assert is_neutral(two, law=bp.Physics(decay), other=bp.Physics(coupled)) == [True, True]
     assert is_neutral(two, law=bp.Physics(decay), other=bp.Physics(squared)) == [True, True]
@@ -301,8 +313,15 @@ def test_equations_are_neutral_where_fields_are_linear():
 def test_what_cannot_be_neutral_is_refused(law, words):
     with pytest.raises(bp.InputError, match=words):
         problem(law)
-    with pytest.raises(bp.InputError, match=r"such as bp.GaussianProcess\(\), but 'u' is MLP; remove neutral=True"):
-        problem(bp.Physics(decay, neutral=True), bp.MLP(hidden=(4,)))
+
+
+def test_a_field_without_linear_parameters_cannot_be_neutral():
+    class Power(bp.MLP):
+        def linear(self, bounds):
+            return slice(0, 0)
+
+    with pytest.raises(bp.InputError, match=r"the output layer of bp.MLP\(\), but 'u' is Power; remove neutral=True"):
+        problem(bp.Physics(decay, neutral=True), Power(hidden=(4,)))
 
 
 def test_it_is_saved_and_loaded_and_stands_in_files(prior_result, tmp_path):

@@ -5,7 +5,8 @@
 For each problem and data set: how far the mean of each unknown is from that of the posterior with the equation solved
 by Runge and Kutta (`gallery/classical.py`), in units of the latter's sd, and the ratio of sds. Ways of stating the
 field: "neutral", a Gaussian process with the default of `bp.Physics`; "points", the same with points that count like
-readings of zero; "network", a network of two layers of 30. Finished runs are kept in verification/work.
+readings of zero; "positive", the first with fields that are positive; "network", a network of two layers of 30, and
+"neutral network", the same with neutral equations. Finished runs are kept in verification/work.
 """
 
 import argparse
@@ -69,14 +70,15 @@ class Case:
         rng = np.random.default_rng(seed)
         exact = self.solved(self.truth, self.start)
         sensors: dict[str, Any] = {
-            name: bp.Physics(law, neutral=None if way == "neutral" else False) for name, law in self.laws.items()
+            name: bp.Physics(law, neutral=way not in ("points", "network")) for name, law in self.laws.items()
         }
         for name, noise in self.read.items():
             values = exact[name] + noise * rng.standard_normal(self.count)
             stated = dist.LogNormal(np.log(noise), 0.5) if self.inferred else noise
             sensors[name] = bp.Sensors(name, {"t": self.times}, values, noise=stated)
         network = bp.MLP(hidden=(30, 30), scale_inputs=True)
-        fields = {name: network if way == "network" else bp.GaussianProcess() for name in self.fields}
+        field = network if "network" in way else bp.GaussianProcess(positive=way == "positive")
+        fields = dict.fromkeys(self.fields, field)
         return bp.Problem({"t": (0.0, self.end)}, fields, sensors, dict(self.priors))
 
     def classical(self, problem: bp.Problem) -> dict[str, np.ndarray]:
@@ -93,6 +95,9 @@ class Case:
 
 def cases() -> dict[str, Case]:
     wide = dist.LogNormal(0.0, 0.7)
+
+    def decay(u, u_t, k):
+        return u_t + k * u
 
     def logistic(u, u_t, r, K):
         return u_t - r * u * (1 - u / K)
@@ -129,6 +134,10 @@ def cases() -> dict[str, Case]:
 
     one = {"r": wide, "K": dist.LogNormal(2.3, 0.5)}
     found = {
+        "decay": Case({"law": decay}, lambda t, y, k: [-k * y[0]], ("u",), {"k": 0.8}, {"k": dist.LogNormal(-0.5, 0.7)},
+            (2.0,), 2.0, 5.0, 6, {"u": 0.15}),
+        "long decay": Case({"law": decay}, lambda t, y, k: [-k * y[0]], ("u",), {"k": 0.8},
+            {"k": dist.LogNormal(-0.5, 0.7)}, (2.0,), 2.0, 5.0, 40, {"u": 0.4}),
         "logistic": Case({"law": logistic}, lambda t, y, r, K: [r * y[0] * (1 - y[0] / K)], ("u",),
             {"r": 0.9, "K": 10.0}, one, (0.5,), 3.0, 10.0, 12, {"u": 0.35}),
         "gompertz": Case({"law": gompertz}, lambda t, y, r, K: [r * y[0] * np.log(K / np.maximum(y[0], 1e-3))], ("u",),

@@ -48,7 +48,9 @@ class Model:
         self.monitor = Evaluation.of(problem, [(q.placed, q.placed.count) for q in monitor.quantities], "monitor")
         neutral = {field for r in problem.readings if r.neutral for field in r.fields}
         self.neutral_fields = tuple(name for name, *_ in self.parameters.fields if name in neutral)
-        self.neutral_linear = all(is_linear(r, problem.names, problem.unknowns) for r in problem.readings if r.neutral)
+        self.neutral_linear = all(
+            is_linear(r, problem.fields, problem.names, problem.unknowns) for r in problem.readings if r.neutral
+        )
         if batch is not None and self.neutral_fields:
             raise InputError(
                 "batches of readings: neutral equations need all their points in every step; give them neutral=False, "
@@ -210,9 +212,12 @@ class Model:
         if not self.neutral_fields:
             return z
         system, precision = self._neutral_system(z, data, self.streams(z, data))
-        at = np.concatenate(
-            [np.arange(s.start, s.stop) for n, s in self.parameters.slices.items() if n in self.neutral_fields]
-        )
+        own = [
+            self.parameters.slices[name].start + np.arange(f.size(bounds))[f.linear(bounds)]
+            for name, f, bounds in self.parameters.fields
+            if name in self.neutral_fields
+        ]
+        at = np.concatenate(own)
         return z.at[at].set(conditional(*system.arrays, jnp.sqrt(precision) * z[at], precision, self.native)[0])
 
     def _neutral_system(self, z: Array, data: Any, streams: RawStreams) -> tuple[System, Array]:

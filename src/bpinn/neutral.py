@@ -1,8 +1,9 @@
 """Equations that are neutral about their unknowns: which can be, and which are.
 
 The points of an equation, with values of zero, have a probability of their own before any reading of a field: the
-evidence of the equation, which depends on the unknowns. A neutral equation is divided by it. In closed form this needs
-fields that are linear in all their parameters. Equations that are not linear in their fields are linearised around each
+evidence of the equation, which depends on the unknowns. A neutral equation is divided by it. There is a closed form in
+the linear parameters of fields: all of a Gaussian process or an expansion, the output layer of a network, whose other
+weights are given. Equations that are not linear in them, also because a field is positive, are linearised around each
 field, which is an approximation: on the solutions of an equation this leaves the prior of what moves along them
 (verification/few_readings.py compares it with solved equations).
 """
@@ -40,15 +41,19 @@ def neutral_ones(names_of: Iterable[str], readings: Sequence[Readings], fields: 
         scales = [scale for f in own for scale in fields[f].scale_priors(_bounds(names, f))]
         size = sum(fields[f].size(_bounds(names, f)) for f in own)
         matters = bool(scales) or any(r.unknowns for r in together)
-        possible = own and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names) for r in together)
+        linear = own and all(_is_linear(fields[f], _bounds(names, f)) for f in own)
+        possible = linear and matters and size <= MOST_LINEAR and not any(_obstacle(r, fields, names) for r in together)
         if possible:
             found += [r.name for r in together]
     return found
 
 
-def is_linear(readings: Readings, names: Names, unknowns: Priors) -> bool:
-    """Whether readings are linear in their fields, up to a constant."""
-    return all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms)
+def is_linear(readings: Readings, fields: Fields, names: Names, unknowns: Priors) -> bool:
+    """Whether readings are linear in the parameters of their fields, up to a constant."""
+    whole = all(
+        _is_linear(fields[name], _bounds(names, name)) and not fields[name].positive for name in readings.fields
+    )
+    return whole and all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms)
 
 
 def check_neutral(readings: Readings, fields: Fields, names: Names, where: str) -> None:
@@ -65,14 +70,17 @@ def _obstacle(readings: Readings, fields: Fields, names: Names) -> str:
     if not readings.fields:
         return "a field, and this one has none"
     for name in sorted(readings.fields):
-        field, bounds = fields[name], _bounds(names, name)
-        if field.positive or field.linear(bounds) != slice(0, field.size(bounds)):
-            link = " with positive=True" if field.positive else ""
+        if fields[name].linear(_bounds(names, name)) == slice(0, 0):
             return (
-                "fields that are linear in their parameters, such as bp.GaussianProcess(), but "
-                f"{name!r} is {type(field).__name__}{link}"
+                "fields with linear parameters, such as bp.GaussianProcess() or the output layer of bp.MLP(), but "
+                f"{name!r} is {type(fields[name]).__name__}"
             )
     return ""
+
+
+def _is_linear(field: Field, bounds: Any) -> bool:
+    """Whether a field is linear in all its parameters."""
+    return field.linear(bounds) == slice(0, field.size(bounds))
 
 
 def _connected(readings: Sequence[Readings]) -> list[list[Readings]]:

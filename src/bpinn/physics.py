@@ -32,9 +32,9 @@ class Physics:
         tolerance: standard deviation of the residual; by default 1% of the equation's size at fields as large
             as the readings, with unknowns from their priors.
         focus: a part of the domain, by coordinate, which gets half of the points: ``{"t": (0.0, 0.1)}``.
-        neutral: whether the equation leaves the priors of its unknowns as they are, see `Sensors`. It needs fields that
-            are linear in their parameters, such as `GaussianProcess`, and is the default with them. Equations that are
-            not linear in their fields are linearised around each draw.
+        neutral: whether the equation leaves the priors of its unknowns as they are, see `Sensors`. The
+            default is True for fields that are linear in their parameters, such as `GaussianProcess`. Equations that
+            are not linear in their fields are linearised around each draw; hidden weights of networks are given.
 
     Example:
         >>> import bpinn as bp, numpyro.distributions as dist

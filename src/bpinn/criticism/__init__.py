@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bpinn.criticism.equations import judge_between, judge_off_zero
-from bpinn.criticism.parameters import judge_edges, judge_fields, judge_noise, judge_weight, judge_width
+from bpinn.criticism.own_weight import judge_weight
+from bpinn.criticism.parameters import judge_edges, judge_fields, judge_noise, judge_width
 from bpinn.criticism.residuals import Group, judge_explained, judge_scatter, judge_structure
 from bpinn.diagnostics import Diagnosis
 from bpinn.result import Result

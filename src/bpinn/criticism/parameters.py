@@ -8,7 +8,6 @@ from scipy.special import chdtrc
 from bpinn.criticism.advice import CULPRITS, EXPANSION, PRIOR
 from bpinn.diagnostics import MORE, Diagnosis
 from bpinn.fields import MLP
-from bpinn.problem import Problem
 from bpinn.result import Result
 
 FEWEST = 8  # terms of an expansion of which the last are judged apart
@@ -16,11 +15,6 @@ CONFLICT = 1e-6  # probability of a field's parameters under their prior
 LAST_TERMS = 0.25  # share of the terms of an expansion
 EDGE, PILED = 0.02, 0.25  # share of the support next to its edge, and of the draws there
 NOISE_TAIL = 1e-3
-# Noisy readings for each unknown below which points of an equation that is not neutral may outweigh them: with fields
-# whose scales are inferred, with others. For logistic growth a Gaussian process was 2 sd off with 10 for each unknown,
-# a network 1 sd with 3.5.
-FEW_FOR_SCALES, FEW = 15, 5
-WELL_KNOWN = 0.05  # sd over size of an unknown that precise readings determine; yeast has 0.012, and is right
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
 
@@ -102,27 +96,3 @@ def judge_width(health: Diagnosis, result: Result) -> None:
     if ways:
         reason = f"{rows} readings and points for {outputs} output weights: chains are slow"
         health.note("care", reason, "; or ".join([*ways, "bp.GaussianProcess()"]))
-
-
-def judge_weight(health: Diagnosis, result: Result) -> None:
-    """Whether so few readings inform the unknowns that the points of an equation weigh them by themselves."""
-    problem = result.problem
-    laws = [r for r in problem.readings if r.is_exact and not r.neutral and r.unknowns]
-    names = set().union(*(r.unknowns for r in laws))
-    unknowns = sum(int(np.prod(problem.unknowns[name].shape())) for name in names)
-    readings = sum(len(r.values) for r in problem.readings if not r.is_exact)
-    scaled = sorted(f for f in set().union(*(r.fields for r in laws)) if _infers_scales(problem, f))
-    if not unknowns or readings >= (FEW_FOR_SCALES if scaled else FEW) * unknowns:
-        return
-    draws = [np.asarray(result.draws(name), float).reshape(-1, *problem.unknowns[name].shape()) for name in names]
-    if all(np.all(d.std(axis=0) < WELL_KNOWN * np.abs(np.median(d, axis=0))) for d in draws):
-        return
-    words = f"{readings} readings for {unknowns} unknown{'s' if unknowns > 1 else ''}"
-    reason = f"{words}: the points of {laws[0].name} favour some values by themselves, and so few may not outweigh that"
-    instead = "bp.Physics(..., neutral=True), or bp.MLP(), where this effect is smaller; " if scaled else ""
-    health.worsen("care", reason, f"more readings; {instead}a comparison with a solver of the equation")
-
-
-def _infers_scales(problem: Problem, name: str) -> bool:
-    field, bounds = problem.fields[name], problem.bounds(name)
-    return bool(field.scale_priors(bounds)) and field.linear(bounds) == slice(0, field.size(bounds))
