@@ -23,10 +23,11 @@ from bpinn.problem import Problem
 from bpinn.readings import Readings
 from bpinn.result import Result
 
-DRAWS = 64  # at which the gradient is computed
+DRAWS = 32  # at which the gradient is computed
 REACH = 0.25  # standard deviations of an unknown, for finite differences
-# Standard deviations by which an unknown may move. It is a lower limit, since scales and hidden weights move, too:
-# with a network, a rate that would move by 0.3 to 0.4 was 1.1 to 1.5 sd off, with 6 and with 40 readings.
+# Standard deviations by which an unknown may move. Scales and hidden weights would move, too, which may even turn the
+# direction (oxygen demand). With networks, rates that would move by 0.3 to 0.4 were off by 0.8 to 1.4 sd
+# (verification/few_readings.py).
 MOST = 0.25
 WELL_KNOWN = 0.05  # sd over size of an unknown that readings determine
 
@@ -40,11 +41,10 @@ def judge_weight(health: Diagnosis, result: Result) -> None:
     law = next(r for r in laws if name in r.unknowns)
     fields = {field: result.problem.fields[field] for field in law.fields}
     linear = all(f.linear(bounds) == slice(0, f.size(bounds)) for f, bounds in _with_bounds(result.problem, fields))
-    side = "larger" if moved[name] > 0 else "smaller"
     health.worsen(
         "care",
         f"the points of {law.name} favour some values of {name} by themselves, and the readings hardly outweigh them: "
-        f"without that, {name} would be {side} by {abs(moved[name]):.1f} sd or more",
+        f"{name} may be off by a standard deviation or more",
         ("bp.Physics(..., neutral=True)" if linear else "bp.GaussianProcess(), with which equations are neutral")
         + "; more readings; a comparison with a solver of the equation",
     )
@@ -82,7 +82,7 @@ def shifts(result: Result, laws: Sequence[Readings]) -> dict[str, float]:
     if not np.all(np.isfinite(sds) & (sds > 0)):
         return {}
     chosen = flat[np.linspace(0, len(flat) - 1, min(DRAWS, len(flat))).astype(int)]
-    posterior = Posterior(neutral)
+    posterior = Posterior(neutral, native=True)
     steps = np.zeros((len(at), flat.shape[1]), flat.dtype)
     steps[np.arange(len(at)), at] = REACH * sds
 

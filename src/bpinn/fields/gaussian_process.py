@@ -31,6 +31,9 @@ MOST_TERMS, MOST_INPUTS = 400, 3
 RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.85)
 LEAST_SHARE = 1e-3  # of the largest reading of a positive field, at which smaller ones are cut before the link
 SLACK = 1.1  # beyond the range of lengths that are resolved
+# Lengths from the middle to the ends of the interval with which the verdict is content: where readings end, means are
+# then within about 0.1 sd, and sds within 10%.
+NEAREST = 2.5
 CORNERS = 1.2  # with several inputs, high frequencies in two of them at once are left out
 CHOSEN_TERMS = {1: 400, 2: 250, 3: 300}  # at most, by the number of inputs: more make chains slow
 SHORTEST_FACTOR = 1.2  # half-width of the interval over that of the domain
@@ -231,7 +234,10 @@ class GaussianProcess(Field):
         )
         shortest, longest = self.resolved(bounds)
         needed = self.kernel.hilbert
-        shortest, longest = shortest * needed.least / needed.accurate, longest * needed.width / needed.near
+        shortest, longest = (
+            shortest * needed.least / needed.accurate,
+            longest * needed.width / min(needed.near, NEAREST),
+        )
         told = []
         for length, low, high in zip(found, shortest, longest, strict=True):
             if length < low / SLACK or length > high * SLACK:
