@@ -1,6 +1,6 @@
 """Right and wrong models of the same data: does the verdict tell them apart?
 
-    python verification/models.py [--sets 5] [--only decay] [--follow] [--out FILE] [--page docs/wrong_models.md]
+    python verification/models.py [--sets 5] [--only decay] [--right] [--follow] [--out FILE] [--page FILE]
 
 Each model is a problem with readings made from another, true one by an independent solver. A wrong model is caught if
 its verdict is not "good". Models marked as hidden cannot be told from their readings, whatever the method: a sensor
@@ -104,7 +104,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     missing = [m.name for m in MODELS if m.name not in {row["model"] for row in rows}]
     lines = [
         PAGE,
-        f"{sets} data set{'s' if sets > 1 else ''} each." + (f" Not run: {'; '.join(missing)}." if missing else ""),
+        f"Up to {sets} data set{'s' if sets > 1 else ''} each."
+        + (f" Not run: {'; '.join(missing)}." if missing else ""),
     ]
     lines += ["", *(f"- {line}" for line in told(rows).splitlines()), ""]
     lines += ["| model | is | verdicts | outside | first reason |", "| --- | --- | --- | --- | --- |"]
@@ -126,11 +127,12 @@ def main() -> None:
     parser.add_argument("--follow", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--page", type=Path, default=None)
+    parser.add_argument("--right", action="store_true", help="right models only")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(given.out.read_text()) if given.out and given.out.is_file() else []
     done = {(row["model"], row["set"]) for row in rows}
     for which in MODELS:
-        if not any(which.name.startswith(part) for part in given.only):
+        if not any(which.name.startswith(part) for part in given.only) or (given.right and not which.is_right):
             continue
         for number in range(given.sets):
             if (which.name, number) in done:
