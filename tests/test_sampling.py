@@ -522,7 +522,7 @@ def hard_to_please(monkeypatch):
     monkeypatch.setitem(warmup.SETTINGS, "whitened", settings)
 
 
-def test_lost_chains_begin_anew(hard_to_please):
+def test_lost_chains_are_restarted(hard_to_please):
     problem = straight_line()
     method = replace(EASY, num_warmup=100, num_draws=2000)
     lines = []
@@ -534,7 +534,7 @@ def test_lost_chains_begin_anew(hard_to_please):
     assert max(lines) == 3
     anew = np.flatnonzero(restarts[:, 0])
     named = ", ".join(str(i) for i in anew)
-    assert f"chains {named} restarted in warm-up" in str(result.diagnose())
+    assert f"chains {named} restarted during warm-up" in str(result.diagnose())
     assert len({row.tobytes() for row in result.z[:, 0]}) == 4
     exact = bp.reference.exact(problem).predict("u", {"x": [0.5]})
     band = result.predict("u", {"x": [0.5]})
