@@ -5,7 +5,7 @@ prior's fields meet it. How much the unknowns would move without that follows fr
 logarithm has the mean gradient g with respect to the unknowns: to first order by -C g, C being their covariance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import jax
@@ -15,8 +15,6 @@ from jax import Array
 
 from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
-from bpinn.fields import Field
-from bpinn.fields.base import Bounds
 from bpinn.neutral import MOST_READINGS
 from bpinn.posterior import Posterior
 from bpinn.problem import Problem
@@ -39,8 +37,8 @@ def judge_weight(health: Diagnosis, result: Result) -> None:
     if name is None or abs(moved[name]) < MOST:
         return
     law = next(r for r in laws if name in r.unknowns)
-    fields = {field: result.problem.fields[field] for field in law.fields}
-    linear = all(f.linear(bounds) == slice(0, f.size(bounds)) for f, bounds in _with_bounds(result.problem, fields))
+    fields = result.posterior.model.parameters.fields
+    linear = all(f.linear(bounds) == slice(0, f.size(bounds)) for field, f, bounds in fields if field in law.fields)
     health.worsen(
         "care",
         f"the points of {law.name} favour some values of {name} by themselves, and the readings hardly outweigh them: "
@@ -54,10 +52,6 @@ def _is_known(result: Result, name: str) -> bool:
     draws = np.asarray(result.draws(name), float)
     draws = draws.reshape(-1, *draws.shape[2:])
     return bool(np.all(draws.std(axis=0) < WELL_KNOWN * np.abs(np.median(draws, axis=0))))
-
-
-def _with_bounds(problem: Problem, fields: Mapping[str, Field]) -> list[tuple[Field, Bounds]]:
-    return [(field, problem.bounds(name)) for name, field in fields.items()]
 
 
 def shifts(result: Result, laws: Sequence[Readings]) -> dict[str, float]:
