@@ -1,5 +1,7 @@
 """What every field promises: its linear parameters and their features, and scales that are inferred."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,8 +92,14 @@ def test_stacked_features_are_the_features_in_the_order_of_the_layout(name, kind
     np.testing.assert_allclose(stacked, rows.T, rtol=1e-12, atol=1e-14)
 
 
-def test_only_public_names_are_shown():
-    shown = [name for name in dir(bp) if not name.startswith("__")]
-    assert shown == sorted(name for name in bp.__all__ if not name.startswith("__"))
-    assert all(hasattr(bp, name) for name in shown)
+MODULES = [value for name in bp.__all__ if inspect.ismodule(value := getattr(bp, name))]
+
+
+@pytest.mark.parametrize("module", [bp, *MODULES], ids=lambda module: module.__name__)
+def test_only_public_names_are_shown(module):
+    shown = [name for name in dir(module) if not name.startswith("__")]
+    assert shown == sorted(name for name in module.__all__ if not name.startswith("__"))
+    assert all(hasattr(module, name) for name in shown)
+    documented = [value for name in shown if not inspect.ismodule(value := getattr(module, name))]
+    assert all(value.__doc__ for value in documented)
     assert bp.__version__

@@ -29,6 +29,8 @@ from bpinn.readings import Readings, counted
 from bpinn.result import Result
 from bpinn.shown import Shown
 
+__all__ = ["Check", "SensorFit", "check"]
+
 MOST_DRAWS = 1000
 MOST_READINGS = 5000  # of a group, that are compared with their predictions; of more, as many are chosen at random
 FAMILY = 0.05  # probability that any reading is called surprising although the model is correct
@@ -331,3 +333,8 @@ def _judge_unknowns(health: Diagnosis, result: Result) -> None:
                 if abs(tied) > TIED:
                     reason = f"the readings hardly distinguish {names[j]} and {names[i]} (correlation {tied:.2f})"
                     health.note("care", reason, more)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -26,6 +26,8 @@ from bpinn.shown import Shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["Expectation", "PriorCheck", "check", "covariance", "predict"]
+
 UNEXPECTED = 0.01  # probability below which the prior hardly could have produced the readings
 BATCH = 256  # prior draws evaluated at once, or fewer if there are many points
 BLOCK_BYTES = 4 * 2**20  # draws accumulated into the covariance at once
@@ -234,3 +236,8 @@ def _batches(values: Stacked, prepared: Any, keys: np.ndarray, points: int) -> I
 @partial(jax.jit, static_argnames="parameters", compiler_options=FUSED)
 def _sample(parameters: Parameters, keys: Any) -> Array:
     return jax.vmap(parameters.sample_prior)(jax.random.wrap_key_data(keys))
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -30,6 +30,8 @@ from bpinn.quantities import Coordinate, Unknown
 from bpinn.quantity_at import QuantityAt, Stacked
 from bpinn.readings import extent
 
+__all__ = ["GaussianPosterior", "GaussianPrediction", "exact", "gp"]
+
 AFFINE = 1e-9  # relative deviation from linearity that is attributed to rounding
 SINGULAR = 1e-13  # smallest acceptable squared pivot of a correlation matrix
 
@@ -279,3 +281,8 @@ def _affine(function: Any, dim: int, where: str) -> tuple[np.ndarray, np.ndarray
         if not np.all(np.abs(value - straight) <= AFFINE * size):
             raise InputError(f"{where}: not linear in the parameters, so there is no closed form; use bp.infer")
     return matrix, offset
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -14,3 +14,8 @@ from bpinn.calibration.simulations import sbc as sbc
 from bpinn.calibration.simulations import simulate as simulate
 
 __all__ = ["Calibration", "Coverage", "crps", "interval_score", "sbc", "simulate"]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -14,6 +14,8 @@ from bpinn.likelihoods.normal import Normal as Normal
 from bpinn.likelihoods.poisson import Poisson as Poisson
 from bpinn.likelihoods.student_t import StudentT as StudentT
 
+__all__ = ["Censored", "Likelihood", "LocationScale", "LogNormal", "NegativeBinomial", "Normal", "Poisson", "StudentT"]
+
 
 def likelihood_of(given: Any, dof: Any, where: str) -> Likelihood:
     """The likelihood given to sensors, as an object or by name; ``dof`` is for "student_t"."""
@@ -36,3 +38,8 @@ def likelihood_of(given: Any, dof: Any, where: str) -> Likelihood:
         ) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

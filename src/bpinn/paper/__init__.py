@@ -21,3 +21,8 @@ __all__ = [
     "poisson_1d",
     "regression",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

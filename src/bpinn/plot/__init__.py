@@ -30,6 +30,24 @@ from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt, coordinates_of, measured
 from bpinn.result import Result
 
+__all__ = [
+    "band",
+    "calibration",
+    "covariance",
+    "field",
+    "forward",
+    "history",
+    "maps",
+    "modes",
+    "next_sensor",
+    "overview",
+    "prior_check",
+    "prior_density",
+    "tell_apart",
+    "traces",
+    "unknowns",
+]
+
 
 def band(
     result: Result | Prediction,
@@ -372,3 +390,8 @@ def _check_problem(problem: Problem, where: str) -> None:
 def _check_result(result: Result, where: str) -> None:
     if not isinstance(result, Result):
         raise InputError(f"{where}: expected a Result from bp.infer as first argument, got {type(result).__name__}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

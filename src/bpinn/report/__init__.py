@@ -37,6 +37,8 @@ from bpinn.report.images import image as image
 from bpinn.result import Mode, Result
 from bpinn.run_folder.files import write_file
 
+__all__ = ["image", "write"]
+
 PAGE = "report.html"
 SCRIPTS = ("axes.js", "panels.js", "page.js")
 MOST_DRAWS = 1000  # used for figures and tables of fields
@@ -304,3 +306,8 @@ def _chains(result: Result) -> list[dict[str, Any]]:
         row["divergent"] = int(stats.divergent[i].sum()) if stats.divergent is not None else 0
         rows.append(row | {"log_density": float(stats.log_density[i].mean())})
     return rows
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)
