@@ -53,6 +53,16 @@ def test_a_few_far_off_are_no_group():
     assert groups_of(draws).max() == 0
 
 
+def test_repeats_of_a_few_draws_are_no_solutions():
+    """What collapsed weights leave; repeats within solutions that have many draws do not matter."""
+    rng = np.random.default_rng(3)
+    few = rng.standard_normal((15, 4))[rng.integers(0, 15, 1000)]
+    assert groups_of(few).max() == 0
+    many = np.concatenate([rng.standard_normal((300, 2)), 9 + rng.standard_normal((100, 2))])
+    repeated = np.repeat(np.arange(400), np.where(np.arange(400) < 300, 1, 5))
+    np.testing.assert_array_equal(groups_of(many[repeated]), (repeated < 300).astype(int))
+
+
 @pytest.mark.parametrize("draws", [np.zeros((50, 3)), np.full((50, 1), np.nan), np.zeros((0, 2)), np.zeros((3, 0))])
 def test_nothing_to_group_is_one_group(draws):
     assert np.all(groups_of(draws) == 0)

@@ -11,25 +11,28 @@ def groups_of(draws: np.ndarray) -> np.ndarray:
     """The group index of each draw, with 0 for the largest group; ``draws`` is (draws, quantities).
 
     Two groups are separate if some quantity, or a principal direction of all quantities, has a gap between them that is
-    wider than the standard deviation of either group.
+    wider than the standard deviation of either group. A draw that is repeated counts once: what resampling by collapsed
+    weights leaves is a few draws far from each other, not as many solutions.
     """
     draws = np.asarray(draws, float)
     labels = np.zeros(len(draws), int)
     if not len(draws) or not np.all(np.isfinite(draws)):
         return labels
-    fewest = max(FEWEST, int(np.ceil(LEAST_SHARE * len(draws))))
+    distinct, place, repeats = np.unique(draws, axis=0, return_inverse=True, return_counts=True)
+    fewest = max(FEWEST, int(np.ceil(LEAST_SHARE * len(distinct))))
     found: list[np.ndarray] = []
-    waiting = [np.arange(len(draws))]
+    waiting = [np.arange(len(distinct))]
     while waiting:
         rows = waiting.pop()
-        cut = _cut(draws[rows], fewest)
+        cut = _cut(distinct[rows], fewest)
         if cut is None:
             found.append(rows)
         else:
             waiting += [rows[cut], rows[~cut]]
-    for number, rows in enumerate(sorted(found, key=len, reverse=True)):
-        labels[rows] = number
-    return labels
+    of_distinct = np.zeros(len(distinct), int)
+    for number, rows in enumerate(sorted(found, key=lambda rows: -repeats[rows].sum())):
+        of_distinct[rows] = number
+    return of_distinct[place]
 
 
 def _cut(draws: np.ndarray, fewest: int) -> np.ndarray | None:
