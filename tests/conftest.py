@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import NamedTuple
 
 # What tests themselves compile takes as long as what they test: compile it as `bpinn.compiling` does. Compiling is most
@@ -71,11 +72,28 @@ def _alone():
             thread.join()
 
 
+MOST_MEMORY = 2.5e9  # bytes of a worker from which on it drops what it has compiled
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _few_mappings():
-    """Drop compiled programs once there are many, also of tests that compile without `infer`, which does so itself."""
+    """Drop compiled programs once there are many, also of tests that compile without `infer`, which does so itself.
+
+    Nor may a worker grow to six gigabytes, which all programs of all tests would take.
+    """
     yield
     make_room()
+    if resident_memory() > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+
+
+def resident_memory():
+    """Bytes of this process, or zero where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @pytest.fixture
