@@ -8,7 +8,7 @@ import pytest
 from test_fits import compare, fit, poisson
 
 import bpinn as bp
-from bpinn.diagnostics import diagnose_approximation, khat_of
+from bpinn.approximate import diagnose_approximation, khat_of
 from bpinn.engine import advance
 from bpinn.engine.stage_run import StageRun
 from bpinn.methods import potential

@@ -1,16 +1,156 @@
-"""Verdicts on draws that are approximate and have no density: ensembles of fits and moved particles."""
+"""Verdicts on approximations: fits and their densities, ensembles of fits, and moved particles."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from bpinn.convergence import rhat_of
-from bpinn.diagnostics import EXACT, FIT_BAD_RHAT, FIT_RHAT, STEPS, Diagnosis, judge_finite
+from bpinn.convergence import rhat_of, statistics
+from bpinn.diagnostics import Diagnosis, judge_finite
 from bpinn.run_output import RunOutput, SamplerStats
 
+GOOD_KHAT, CARE_KHAT = 0.7, 1.0
+SAME_WEIGHT = 1e-3  # range of log weights that are all the same but for rounding, which has no tail to fit
+EFFICIENT = 0.9  # above this share of effective draws after weighting, the tail of the weights is rounding error
+FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
+STILL_MOVING = 1.0  # increase of the evidence lower bound over the last tenth of the steps
+FOLDED = 0.01  # share of draws
+FEWEST_DRAWS = 25  # needed to judge a tail
+FEW_USED = 0.5  # share of steps with a finite gradient below which a fit is suspect
+STEPS = "more steps (num_steps)"
+EXACT = "HMC for error bars that can be trusted"
+# The figures are the extremes of the table that benchmarks/last_layer.py prints.
+FIXED = (
+    "an approximation, with hidden weights that only follow the unknowns: on six problems means of unknowns were up to "
+    "0.4 sd from HMC's and their sds 0.9 to 1.1 of HMC's, but sds of fields 0.45 to 1.1"
+)
+RICHER = "HMC, which draws from the posterior itself, or a richer family (full-rank, or a flow)"
 CHANCE = 20.0  # R-hat**2 - 1 of few independent draws exceeds this over their number only rarely, among many quantities
 OUTLYING = 5.0  # misfit a reading, in units of the median, above which a member does not fit
 MOST_OUTLYING = 0.2  # share of such members above which the draws are not to be trusted
 LEFT_OUT = 0.2  # precision of the data, in units of the prior's, below which a direction may be left out
 CARE_VIRIAL, BAD_VIRIAL = 1.5, 4.0  # ratio to the posterior's, or its inverse
+
+
+def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
+    """Pareto k-hat of importance weights, and the share of draws that are effective after weighting."""
+    flat = np.ravel(log_weights).astype(float)
+    if len(flat) < FEWEST_DRAWS or not np.all(np.isfinite(flat)):
+        return np.inf, 0.0
+    weights = np.exp(flat - flat.max())
+    if np.ptp(flat) < SAME_WEIGHT:
+        return 0.0, 1.0
+    share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
+    try:
+        with np.errstate(invalid="raise", divide="raise"):
+            khat = float(statistics().psislw(-flat)[1])  # psislw negates its argument, for leave-one-out likelihoods
+    except FloatingPointError:  # the tail underflows: one draw has all the weight
+        khat = np.inf
+    return khat if np.isfinite(khat) else np.inf, share
+
+
+def diagnose_fit(run: RunOutput) -> Diagnosis:
+    """Judge a fit by its training, and by the agreement of fits from different starts."""
+    health = Diagnosis("good", [], [])
+    judge_finite(health, run.functionals)
+    _judge_starts(health, run.names, run.functionals)
+    if "used" in run.history:
+        _judge_steps(health, run.history["used"])
+    if "elbo" in run.history:
+        _judge_settled(health, run.history["elbo"], "ELBO")
+    return health
+
+
+def diagnose_last_layer(run: RunOutput) -> Diagnosis:
+    """Judge fits with a Gaussian output layer: approximate at best."""
+    health = Diagnosis("good", [], [])
+    judge_finite(health, run.functionals)
+    read = ~run.is_equation
+    _judge_starts(health, [name for name, one in zip(run.names, read, strict=True) if one], run.functionals[..., read])
+    _judge_steps(health, run.history["used"])
+    _judge_settled(health, run.history["log_marginal"], "log marginal density")
+    log_weights = run.stats["log_weight"]
+    if log_weights.shape[1] >= FEWEST_DRAWS:
+        judged = [khat_of(row) for row in log_weights]
+        for i, (khat, share) in enumerate(judged):
+            if share <= EFFICIENT and khat > GOOD_KHAT:
+                reason = (
+                    f"the unknowns of fit {i} are far from the Gaussian they were drawn from: only {share:.0%} of "
+                    f"their draws are effective after weighting (Pareto k-hat {khat:.2f}, should be below {GOOD_KHAT})"
+                )
+                health.worsen("care" if khat <= CARE_KHAT else "bad", reason, EXACT)
+    health.worsen("care", FIXED, EXACT)
+    return health
+
+
+def diagnose_approximation(run: RunOutput) -> Diagnosis:
+    """Judge a fitted density, by its training and by its importance weights."""
+    health = diagnose_fit(run)
+    _judge_weights(health, run.stats)
+    return health
+
+
+def _judge_starts(health: Diagnosis, names: Sequence[str], functionals: np.ndarray) -> None:
+    fits, draws = functionals.shape[:2]
+    if fits == 1 or draws < 4 or not np.all(np.isfinite(functionals)):
+        return
+    rhat = rhat_of(functionals)
+    i = int(np.argmax(rhat))
+    if rhat[i] > FIT_RHAT:
+        verdict = "bad" if rhat[i] > FIT_BAD_RHAT else "care"
+        health.worsen(verdict, f"fits from different starts disagree: R-hat of {names[i]} is {rhat[i]:.2f}", STEPS)
+
+
+def _judge_steps(health: Diagnosis, used: np.ndarray) -> None:
+    share = float(np.min(np.nanmean(used, axis=1)))
+    advice = "check the equations for division by zero, logarithms or roots of negative numbers"
+    if share == 0:
+        health.worsen("bad", "nothing was fitted: no step had a finite gradient", advice)
+    elif share < FEW_USED:
+        health.worsen("care", f"only {share:.0%} of the steps had a finite gradient", advice)
+
+
+def _judge_settled(health: Diagnosis, objective: np.ndarray, called: str) -> None:
+    for i, row in enumerate(objective):
+        row = row[np.isfinite(row)]
+        tenth = len(row) // 10
+        if tenth < 5:
+            continue
+        before, after = row[-2 * tenth : -tenth], row[-tenth:]
+        error = np.sqrt((before.var() + after.var()) / tenth)
+        gained = after.mean() - before.mean()
+        if gained > max(STILL_MOVING, 4 * error):
+            health.worsen(
+                "care",
+                f"fit {i} has not converged: its {called} rose by {gained:.1f} in the last tenth of steps",
+                STEPS,
+            )
+
+
+def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
+    """Importance weights posterior / approximation show how far the approximation is off (Yao et al. 2018)."""
+    folded = 0.0 if stats.folded is None else float(np.mean(stats.folded))
+    if folded > 0:
+        verdict = "bad" if folded > FOLDED else "care"
+        health.worsen(verdict, f"the flow is not invertible at {folded:.1%} of the draws", "more Euler steps (steps)")
+    assert stats.log_q is not None
+    log_weights = stats.log_density - stats.log_q
+    fits, draws = log_weights.shape
+    if draws < FEWEST_DRAWS:
+        health.worsen("care", f"{draws} draws are too few to judge the approximation", "more draws (num_draws)")
+        return
+    judged = [khat_of(row) for row in log_weights]
+    health.khat = max(khat for khat, _ in judged)
+    far = {i: khat for i, (khat, share) in enumerate(judged) if share <= EFFICIENT and khat > GOOD_KHAT}
+    for i, khat in far.items():
+        which = "the approximation" if fits == 1 else f"fit {i}"
+        reason = f"{which} is far from the posterior: Pareto k-hat {khat:.2f} (should be below {GOOD_KHAT})"
+        health.worsen("care" if khat <= CARE_KHAT else "bad", reason, RICHER)
+    if not far:
+        share = min(share for _, share in judged)
+        health.reasons.append(
+            f"the approximation is close to the posterior (Pareto k-hat {health.khat:.2f}; at least {share:.0%} of its "
+            "draws are effective)"
+        )
 
 
 def diagnose_group(run: RunOutput, unit: str, approximate: str) -> Diagnosis:

@@ -15,11 +15,12 @@ from jax import Array
 from scipy.special import chdtrc, ndtri
 
 from bpinn import criticism
+from bpinn.advice import CULPRITS
+from bpinn.approximate import FEWEST_DRAWS
 from bpinn.compiling import QUICKLY
 from bpinn.convergence import statistics
-from bpinn.criticism.advice import CULPRITS
 from bpinn.criticism.equations import moved_to
-from bpinn.diagnostics import FEWEST_DRAWS, Diagnosis
+from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.likelihoods import Normal
 from bpinn.model import Model

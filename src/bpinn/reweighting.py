@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bpinn.diagnostics import khat_of
+from bpinn.approximate import khat_of
 from bpinn.errors import InputError
 from bpinn.posterior import Posterior
 from bpinn.predictive import MOST_DRAWS, expected_of

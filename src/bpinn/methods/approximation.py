@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bpinn.diagnostics import Diagnosis, diagnose_approximation
+from bpinn.approximate import diagnose_approximation
+from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.methods.base import Stage, check_choice, check_count
 from bpinn.methods.pinn import first_fit

@@ -9,9 +9,9 @@ import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from bpinn.approximate import judge_end, judge_rank
+from bpinn.approximate import diagnose_approximation, judge_end, judge_rank
 from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
-from bpinn.diagnostics import Diagnosis, diagnose_approximation
+from bpinn.diagnostics import Diagnosis
 from bpinn.methods.base import Method, Stage, check_choice, check_count
 from bpinn.methods.descent import Descent, Member, begun, random_start
 from bpinn.methods.linearised import linearised, prior_pull, projected

@@ -17,8 +17,9 @@ from blackjax.smc.resampling import systematic
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
+from bpinn.approximate import diagnose_last_layer
 from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
-from bpinn.diagnostics import Diagnosis, diagnose_last_layer
+from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.methods.base import check_count
 from bpinn.methods.frames import triangular_root

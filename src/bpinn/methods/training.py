@@ -11,7 +11,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from bpinn.diagnostics import Diagnosis, diagnose_fit
+from bpinn.approximate import diagnose_fit
+from bpinn.diagnostics import Diagnosis
 from bpinn.methods.base import Method, Record, Stage, check_choice, check_count, check_number
 from bpinn.model import Model
 from bpinn.run_output import RunOutput, SamplerStats
