@@ -34,6 +34,20 @@ def test_independent_draws_are_good(seed):
     assert "4 chains agree" in str(health)
 
 
+def test_where_nothing_fits_the_model_is_to_blame_and_not_the_sampler():
+    functionals, stats = healthy(draws=200)
+    functionals[:] = np.arange(4.0)[:, None, None] + 1e-12 * functionals  # four chains that are stuck
+    stats["misfit"] = np.full((4, 200), 400.0)
+    health = judge(functionals, stats)
+    assert health.is_hopeless
+    assert health.verdict == "bad"
+    assert health.branches == ()
+    assert "20 times their noise" in health.reasons[0]
+    assert health.advice[0].startswith("check units")
+    stats["misfit"][2] = 1.0  # one chain fits
+    assert not judge(functionals, stats).is_hopeless
+
+
 def slow(functionals, stats):
     rng = np.random.default_rng(1)
     functionals[..., 1] = np.cumsum(rng.standard_normal(functionals.shape[:2]), axis=1)

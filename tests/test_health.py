@@ -77,3 +77,21 @@ def test_what_was_found_of_readings_goes_with_a_file(tmp_path):
     again = bp.load(result.save(tmp_path / "r.npz"))
     assert again.diagnose().reasons == result.diagnose().reasons
     assert again.diagnose().verdict == result.diagnose().verdict != "good"
+
+
+def test_a_run_in_which_nothing_fits_ends_early():
+    """The law is constant, the readings rise by a hundred times their noise."""
+    t = np.linspace(0, 1, 15)
+    problem = bp.Problem(
+        {"t": (0.0, 1.0)},
+        {"u": bp.KarhunenLoeve(bp.SquaredExponential(length=0.5), terms=8)},
+        {"law": bp.Physics(lambda u_t: u_t, points=20, tolerance=0.01), "u": bp.Sensors("u", {"t": t}, t, noise=0.01)},
+    )
+    result = bp.infer(problem, seed=0, progress=False)
+    assert result.z.shape[1] == 200
+    health = result.diagnose()
+    assert health.verdict == "bad"
+    assert health.is_hopeless
+    assert health.advice[0].startswith("check units")
+    assert len(result.modes()) == 1
+    assert "solution 1" not in str(result.summary())

@@ -98,6 +98,21 @@ def test_it_is_the_sum_of_prior_and_likelihood():
     np.testing.assert_allclose(sum(p.sum() for p in pointwise), posterior.log_likelihood(z), rtol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_misfit_is_that_of_the_worst_group_with_stated_noise(seed):
+    problem = make_problem(seed)
+    posterior = bp.Posterior(problem)
+    z = np.random.default_rng(seed).standard_normal(posterior.dim)
+    f, _, q, _, ring = (
+        (r.values - np.asarray(mean)) / (1.0 if r.noise is None else r.noise)
+        for r, mean in zip(problem.readings, posterior.model.predicted(jnp.asarray(z), posterior.data), strict=True)
+    )
+    deviance = -2 * (stats.t.logpdf(q, 3.0) - stats.t.logpdf(0.0, 3.0))
+    expected = max(np.mean(f**2), np.mean(deviance), np.mean(ring**2))
+    found = posterior.model.misfit(jnp.asarray(z), posterior.data)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_unflatten_gives_shapes_and_own_spaces():
     posterior = bp.Posterior(make_problem())
     z = posterior.sample_prior(jax.random.key(1), 1)[0]

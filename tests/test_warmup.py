@@ -163,6 +163,30 @@ def test_mending_makes_no_run_longer():
     assert not judged(policy, functionals, stats).enough
 
 
+def test_no_time_is_spent_where_nothing_fits():
+    """Neither in warm-up nor on draws, unless the readings fit in one of the chains, or their noise is inferred."""
+    shrinking = np.full((4, 50), 1e-3) * np.exp(-np.linspace(0, 0.3, 50))
+
+    def decided(misfit, done):
+        stats = SamplerStats(step_size=shrinking, misfit=np.asarray(misfit)[:, None] * np.ones((4, 50)))
+        return policy_of().review(Pause(done, slowly(0.97, draws=50), stats, NONE, 10))
+
+    far, one_fits, fits = [80.0, 40.0, 300.0, np.inf], [80.0, 1.1, 300.0, 40.0], [1.0, 1.1, 0.9, 1.0]
+    assert decided(far, 350).warm
+    assert decided(far, 300).adjustment.length_factor == 1.0
+    for misfit in (one_fits, fits):
+        assert not decided(misfit, 350).warm
+        assert decided(misfit, 300).adjustment.length_factor > 1.5
+    stats = {
+        "gradients": np.full((4, 200), 100.0),
+        "divergent": np.zeros((4, 200)),
+        "step_size": np.full((4, 200), 0.1),
+    }
+    for misfit, enough in ((far, True), (one_fits, False)):
+        stats["misfit"] = np.asarray(misfit)[:, None] * np.ones((4, 200))
+        assert judged(policy_of(), slowly(0.97), stats).enough == enough
+
+
 # --- chains that lose their way in warm-up ---
 
 

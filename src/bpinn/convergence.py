@@ -22,6 +22,9 @@ GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 # Target ESS per draw, at which the trajectory length is right: longer trajectories cost more than they gain, shorter
 # ones do a random walk. For equations half of it is required.
 WORTH, WORTH_EQUATION = 0.22, 0.11
+# Readings do not fit at all if the mean of their squared residuals, in units of noise, is beyond this (`Model.misfit`).
+HOPELESS, RECENT = 25.0, 50  # and the number of draws it is judged by
+STUCK = 1e6  # an R-hat beyond it is infinite but for rounding
 LARGE = 2**22  # most numbers that are ranked at once
 DRIFT = 0.25  # two chains are on two solutions only if neither moved by more than this share of their distance
 
@@ -68,7 +71,7 @@ def rhat_of(draws: np.ndarray) -> np.ndarray:
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, -half:]])
     rhat = _where_finite(rhat_ess.rhat, draws)
-    return np.where(np.isfinite(rhat), rhat, np.inf)
+    return np.where(rhat < STUCK, rhat, np.inf)
 
 
 def ess_of(draws: np.ndarray) -> np.ndarray:
@@ -140,6 +143,13 @@ def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
             if np.max(part.rhat) > rhat or np.min(part.ess) < ess:
                 return False
     return True
+
+
+def is_hopeless(misfit: np.ndarray | None) -> bool:
+    """Whether readings do not fit at all in any chain, by the misfit of each draw, (chains, draws)."""
+    if misfit is None or not misfit.size:
+        return False
+    return bool(np.all(np.median(misfit[:, -RECENT:], axis=1) > HOPELESS))
 
 
 def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Can a run be trusted? A verdict with reasons and advice, for chains, populations of particles, and fits."""
+"""Can a run be trusted? A verdict with reasons and advice, for chains and populations of particles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bpinn.advice import CULPRITS
 from bpinn.convergence import (
     CARE_ESS,
     CARE_ESS_EQUATION,
@@ -18,8 +19,8 @@ from bpinn.convergence import (
     Convergence,
     branches,
     convergence,
+    is_hopeless,
     rhat_of,
-    statistics,
 )
 from bpinn.run_output import RunOutput, SamplerStats
 from bpinn.shown import Shown
@@ -40,6 +41,7 @@ class Diagnosis(Shown):
     ``verdict`` is "good", "care" (usable with care) or "bad" (do not trust). ``convergence`` is that of Markov chains;
     ``branches`` groups the chains that are on the same solution, if there is more than one solution;
     ``khat`` is the Pareto shape of an approximation's importance weights: below 0.7 it is close to the posterior.
+    ``is_hopeless`` says that readings do not fit at all in any chain, so that the run was ended early.
     ``check`` compares the readings with the posterior's predictions (see `bpinn.predictive`); ``noted`` holds the
     findings about readings, each as verdict, reason and advice.
     """
@@ -51,6 +53,7 @@ class Diagnosis(Shown):
     log_density: Convergence | None = None
     khat: float | None = None
     branches: tuple[tuple[int, ...], ...] = ()
+    is_hopeless: bool = False
     check: Any = None
     noted: list[tuple[str, str, str | None]] = field(default_factory=list, repr=False)
     _order: tuple[str, ...] = field(default=("good", "care", "bad"), repr=False)
@@ -86,7 +89,11 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
     found = convergence(names, functionals)
     density = convergence(["log density"], stats.log_density[..., None])
     health = Diagnosis("good", [], [], found, density)
-    _judge_draws(health, functionals)
+    judge_finite(health, functionals)
+    if stats.misfit is not None and is_hopeless(stats.misfit):
+        _tell_hopeless(health, stats.misfit)
+        return health
+    _judge_moves(health, functionals)
     groups = branches(functionals, equations)
     if len(groups) > 1:
         _tell_branches(health, groups, names, functionals, equations, stats.log_density)
@@ -111,14 +118,25 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
     return health
 
 
-def _judge_draws(health: Diagnosis, functionals: np.ndarray) -> None:
-    judge_finite(health, functionals)
+def _judge_moves(health: Diagnosis, functionals: np.ndarray) -> None:
     chains, draws = functionals.shape[:2]
     still = np.ptp(functionals, axis=1).max(axis=-1) == 0 if draws > 1 else np.zeros(chains, bool)
     if np.any(still):
         health.worsen("bad", f"{_chains(np.flatnonzero(still).tolist())} never moved", WARM)
     if chains == 1:
         health.worsen("care", "a single chain cannot show other solutions", "chains=4")
+
+
+def _tell_hopeless(health: Diagnosis, misfit: np.ndarray) -> None:
+    """Where readings do not fit at all, chains hardly move or are far from each other; the model comes first."""
+    health.is_hopeless = True
+    typical = float(np.sqrt(np.min(np.median(misfit, axis=1))))
+    health.worsen(
+        "bad",
+        f"nothing fits, in none of the chains: readings or equations are typically {typical:.0f} times their noise or "
+        "tolerance off, so sampling ended early, before chains agree",
+        CULPRITS,
+    )
 
 
 def _chains(group: Sequence[int]) -> str:
@@ -207,6 +225,12 @@ def _judge_sampler(health: Diagnosis, stats: SamplerStats) -> None:
             health.worsen("bad", f"the step size of chain {chain} collapsed to {steps[chain]:.1e}", WARM)
 
 
+def judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
+    broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
+    if broken:
+        health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")
+
+
 # --- populations of particles ---
 
 POPULATION_RHAT, POPULATION_BAD_RHAT = 1.05, 1.3  # between populations
@@ -252,151 +276,3 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
     if not health.reasons:
         health.reasons.append(f"{populations} populations agree; log evidence {evidence.mean():.1f} ± {spread:.1f}")
     return health
-
-
-# --- fits: approximations with a density, networks with dropout, single solutions ---
-
-GOOD_KHAT, CARE_KHAT = 0.7, 1.0
-SAME_WEIGHT = 1e-3  # range of log weights that are all the same but for rounding, which has no tail to fit
-EFFICIENT = 0.9  # above this share of effective draws after weighting, the tail of the weights is rounding error
-FIT_RHAT, FIT_BAD_RHAT = 1.05, 1.3  # between fits from different starts
-STILL_MOVING = 1.0  # increase of the evidence lower bound over the last tenth of the steps
-FOLDED = 0.01  # share of draws
-FEWEST_DRAWS = 25  # needed to judge a tail
-FEW_USED = 0.5  # share of steps with a finite gradient below which a fit is suspect
-STEPS = "more steps (num_steps)"
-EXACT = "HMC for error bars that can be trusted"
-# The figures are the extremes of the table that benchmarks/last_layer.py prints.
-FIXED = (
-    "an approximation, with hidden weights that only follow the unknowns: on six problems means of unknowns were up to "
-    "0.4 sd from HMC's and their sds 0.9 to 1.1 of HMC's, but sds of fields 0.45 to 1.1"
-)
-RICHER = "HMC, which draws from the posterior itself, or a richer family (full-rank, or a flow)"
-
-
-def khat_of(log_weights: np.ndarray) -> tuple[float, float]:
-    """Pareto k-hat of importance weights, and the share of draws that are effective after weighting."""
-    flat = np.ravel(log_weights).astype(float)
-    if len(flat) < FEWEST_DRAWS or not np.all(np.isfinite(flat)):
-        return np.inf, 0.0
-    weights = np.exp(flat - flat.max())
-    if np.ptp(flat) < SAME_WEIGHT:
-        return 0.0, 1.0
-    share = float(weights.sum() ** 2 / (weights @ weights) / len(flat))
-    try:
-        with np.errstate(invalid="raise", divide="raise"):
-            khat = float(statistics().psislw(-flat)[1])  # psislw negates its argument, for leave-one-out likelihoods
-    except FloatingPointError:  # the tail underflows: one draw has all the weight
-        khat = np.inf
-    return khat if np.isfinite(khat) else np.inf, share
-
-
-def diagnose_fit(run: RunOutput) -> Diagnosis:
-    """Judge a fit by its training, and by the agreement of fits from different starts."""
-    health = Diagnosis("good", [], [])
-    judge_finite(health, run.functionals)
-    _judge_starts(health, run.names, run.functionals)
-    if "used" in run.history:
-        _judge_steps(health, run.history["used"])
-    if "elbo" in run.history:
-        _judge_settled(health, run.history["elbo"], "ELBO")
-    return health
-
-
-def diagnose_last_layer(run: RunOutput) -> Diagnosis:
-    """Judge fits with a Gaussian output layer: approximate at best."""
-    health = Diagnosis("good", [], [])
-    judge_finite(health, run.functionals)
-    read = ~run.is_equation
-    _judge_starts(health, [name for name, one in zip(run.names, read, strict=True) if one], run.functionals[..., read])
-    _judge_steps(health, run.history["used"])
-    _judge_settled(health, run.history["log_marginal"], "log marginal density")
-    log_weights = run.stats["log_weight"]
-    if log_weights.shape[1] >= FEWEST_DRAWS:
-        judged = [khat_of(row) for row in log_weights]
-        for i, (khat, share) in enumerate(judged):
-            if share <= EFFICIENT and khat > GOOD_KHAT:
-                reason = (
-                    f"the unknowns of fit {i} are far from the Gaussian they were drawn from: only {share:.0%} of "
-                    f"their draws are effective after weighting (Pareto k-hat {khat:.2f}, should be below {GOOD_KHAT})"
-                )
-                health.worsen("care" if khat <= CARE_KHAT else "bad", reason, EXACT)
-    health.worsen("care", FIXED, EXACT)
-    return health
-
-
-def diagnose_approximation(run: RunOutput) -> Diagnosis:
-    """Judge a fitted density, by its training and by its importance weights."""
-    health = diagnose_fit(run)
-    _judge_weights(health, run.stats)
-    return health
-
-
-def judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
-    broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
-    if broken:
-        health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")
-
-
-def _judge_starts(health: Diagnosis, names: Sequence[str], functionals: np.ndarray) -> None:
-    fits, draws = functionals.shape[:2]
-    if fits == 1 or draws < 4 or not np.all(np.isfinite(functionals)):
-        return
-    rhat = rhat_of(functionals)
-    i = int(np.argmax(rhat))
-    if rhat[i] > FIT_RHAT:
-        verdict = "bad" if rhat[i] > FIT_BAD_RHAT else "care"
-        health.worsen(verdict, f"fits from different starts disagree: R-hat of {names[i]} is {rhat[i]:.2f}", STEPS)
-
-
-def _judge_steps(health: Diagnosis, used: np.ndarray) -> None:
-    share = float(np.min(np.nanmean(used, axis=1)))
-    advice = "check the equations for division by zero, logarithms or roots of negative numbers"
-    if share == 0:
-        health.worsen("bad", "nothing was fitted: no step had a finite gradient", advice)
-    elif share < FEW_USED:
-        health.worsen("care", f"only {share:.0%} of the steps had a finite gradient", advice)
-
-
-def _judge_settled(health: Diagnosis, objective: np.ndarray, called: str) -> None:
-    for i, row in enumerate(objective):
-        row = row[np.isfinite(row)]
-        tenth = len(row) // 10
-        if tenth < 5:
-            continue
-        before, after = row[-2 * tenth : -tenth], row[-tenth:]
-        error = np.sqrt((before.var() + after.var()) / tenth)
-        gained = after.mean() - before.mean()
-        if gained > max(STILL_MOVING, 4 * error):
-            health.worsen(
-                "care",
-                f"fit {i} has not converged: its {called} rose by {gained:.1f} in the last tenth of steps",
-                STEPS,
-            )
-
-
-def _judge_weights(health: Diagnosis, stats: SamplerStats) -> None:
-    """Importance weights posterior / approximation show how far the approximation is off (Yao et al. 2018)."""
-    folded = 0.0 if stats.folded is None else float(np.mean(stats.folded))
-    if folded > 0:
-        verdict = "bad" if folded > FOLDED else "care"
-        health.worsen(verdict, f"the flow is not invertible at {folded:.1%} of the draws", "more Euler steps (steps)")
-    assert stats.log_q is not None
-    log_weights = stats.log_density - stats.log_q
-    fits, draws = log_weights.shape
-    if draws < FEWEST_DRAWS:
-        health.worsen("care", f"{draws} draws are too few to judge the approximation", "more draws (num_draws)")
-        return
-    judged = [khat_of(row) for row in log_weights]
-    health.khat = max(khat for khat, _ in judged)
-    far = {i: khat for i, (khat, share) in enumerate(judged) if share <= EFFICIENT and khat > GOOD_KHAT}
-    for i, khat in far.items():
-        which = "the approximation" if fits == 1 else f"fit {i}"
-        reason = f"{which} is far from the posterior: Pareto k-hat {khat:.2f} (should be below {GOOD_KHAT})"
-        health.worsen("care" if khat <= CARE_KHAT else "bad", reason, RICHER)
-    if not far:
-        share = min(share for _, share in judged)
-        health.reasons.append(
-            f"the approximation is close to the posterior (Pareto k-hat {health.khat:.2f}; at least {share:.0%} of its "
-            "draws are effective)"
-        )

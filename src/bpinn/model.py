@@ -277,6 +277,19 @@ class Model:
         """The log likelihood of readings that are predicted exactly, without the terms of inferred noise levels."""
         return sum((jnp.sum(prepared["constant"]) for prepared in data["readings"]), start=jnp.zeros((), float))
 
+    def misfit(self, z: Array, data: Any) -> Array:
+        """How badly readings fit: the mean of their squared residuals in units of noise, of the worst group of sensors.
+
+        For other likelihoods the deviance takes its place. Groups whose noise is inferred are left out.
+        """
+        found = [jnp.zeros((), float)]
+        for group, prepared, own in zip(
+            self.groups, data["readings"], self.pointwise_log_likelihood(z, data), strict=True
+        ):
+            if group.noise_name is None:
+                found.append(2.0 * jnp.mean(prepared["constant"] - own))
+        return jnp.max(jnp.stack(found))
+
     def log_density(self, z: Array, data: Any) -> Array:
         return self.log_prior(z) + self.log_likelihood(z, data)
 

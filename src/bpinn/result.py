@@ -182,7 +182,8 @@ class Result(Shown):
         Example:
             ``for mode in result.modes(): print(mode); print(mode.result.summary())``
         """
-        return self._modes(self.diagnose().branches)
+        health = self.diagnose()
+        return [Mode(self, 1.0, None, None, "")] if health.is_hopeless else self._modes(health.branches)
 
     def _modes(self, groups: Sequence[Sequence[int]]) -> list["Mode"]:
         """The solutions, from the groups of chains that are on the same one."""

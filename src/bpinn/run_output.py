@@ -24,6 +24,11 @@ class SamplerStats(dict[str, np.ndarray]):
         return self.get("sampler_log_density", self.log_density)
 
     @property
+    def misfit(self) -> np.ndarray | None:
+        """How badly readings fit at each draw, see `Model.misfit`."""
+        return self.get("misfit")
+
+    @property
     def acceptance(self) -> np.ndarray | None:
         """Acceptance probability of each transition."""
         return self.get("acceptance")

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from bpinn.criticism.advice import EXPANSION
+from bpinn.advice import EXPANSION
 from bpinn.engine import available_cores
 from bpinn.fields import MLP
 from bpinn.inference import memory_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bpinn.criticism.advice import CULPRITS, DENSER
+from bpinn.advice import CULPRITS, DENSER
 from bpinn.criticism.residuals import Group, nearest
 from bpinn.diagnostics import Diagnosis
 from bpinn.errors import BpinnWarning

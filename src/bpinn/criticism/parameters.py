@@ -5,7 +5,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from scipy.special import chdtrc
 
-from bpinn.criticism.advice import CULPRITS, EXPANSION, PRIOR
+from bpinn.advice import CULPRITS, EXPANSION, PRIOR
 from bpinn.diagnostics import MORE, Diagnosis
 from bpinn.fields import MLP
 from bpinn.result import Result

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial import KDTree
 from scipy.special import ndtri
 
-from bpinn.criticism.advice import CULPRITS, SMALLER, SWALLOWED, UNEVEN
+from bpinn.advice import CULPRITS, SMALLER, SWALLOWED, UNEVEN
 from bpinn.diagnostics import Diagnosis
 from bpinn.misfit import smooth_misfit
 from bpinn.readings import Readings

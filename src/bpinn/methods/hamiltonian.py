@@ -119,7 +119,7 @@ class Hamiltonian(Stage):
 
             state, info = jax.lax.fori_loop(1, repeats, again, (state, info))
         z, log_density = self.moves.plain(model, data, state.frame, state.hmc, state.weight)
-        stats = info | {"log_density": log_density}
+        stats = info | {"log_density": log_density, "misfit": model.misfit(z, data)}
         if self.settings.coordinates != "plain":
             stats["sampler_log_density"] = state.hmc.logdensity
         return state, Record(z, model.functionals(z, data), stats)

@@ -150,7 +150,9 @@ class HamiltonianPolicy(Policy):
             if lost:
                 return Decision(lost=lost)
         steps = _step_sizes(pause.stats)
-        warm = pause.done == self.num_warmup or (pause.done > self.tuning and self._settled(steps))
+        # If readings do not fit at all, no time is spent on more warm-up, longer trajectories or more draws.
+        settled = self._settled(steps) or convergence.is_hopeless(pause.stats.misfit)
+        warm = pause.done == self.num_warmup or (pause.done > self.tuning and settled)
         # No chain keeps a larger step size than the others: it would get stuck where steps have to be small.
         largest = _geometric_mean(steps) if warm and self.adapts_warmup else None
         return Decision(Adjustment(self._length_factor(pause), largest), warm)
@@ -169,7 +171,7 @@ class HamiltonianPolicy(Policy):
     def _length_factor(self, pause: Pause) -> float:
         """The factor by which trajectories should be longer, from those since the last pause."""
         pilots = self.settings.pilots * self.pilot
-        if not pilots or pause.done <= self.tuning - pilots:
+        if not pilots or pause.done <= self.tuning - pilots or convergence.is_hopeless(pause.stats.misfit):
             return 1.0
         # Below the optimal length the ESS of a draw grows with the square of the length, so this factor would give the
         # ESS per draw that is aimed for.
@@ -194,7 +196,7 @@ class HamiltonianPolicy(Policy):
         maximum number of draws would have cost without it.
         """
         functionals, stats, s = pause.functionals, pause.stats, self.settings
-        if convergence.enough(functionals, pause.is_equation):
+        if convergence.is_hopeless(pause.stats.misfit) or convergence.enough(functionals, pause.is_equation):
             return Decision(enough=True)
         if not self.finds_length or stats.gradients is None or stats.divergent is None:
             return Decision()
