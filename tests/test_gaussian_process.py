@@ -1,5 +1,7 @@
 """Gaussian processes with inferred scales: the approximation against dense regression, and what it refuses."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -254,6 +256,8 @@ WRONG = {
     "kernel": (lambda: bp.GaussianProcess(0.3), "kernel must be an object such as"),
     "length": (lambda: bp.GaussianProcess(bp.Matern52(length=-1)), "length must be a positive number or a positive prior"),
     "prior": (lambda: bp.GaussianProcess(bp.Matern52(length=dist.Normal(0, 1))), "positive"),
+    "unit": (lambda: bp.GaussianProcess(positive=True, unit=-1.0), r"unit must be a positive number, got -1.0"),
+    "unit of any field": (lambda: bp.GaussianProcess(unit=1.0), "unit is of a field with positive=True"),
     "amplitudes": (lambda: bp.Matern52(amplitude=dist.HalfNormal(np.ones(2))), r"the prior of amplitude must be a scalar, got \(2,\)"),
     "both": (lambda: bp.Matern52(length=1.0, sd=1.0, amplitude=1.0), "sd and amplitude are the same"),
     "terms": (lambda: bp.GaussianProcess(terms=401), "terms must be a whole number from 1 to 400"),
@@ -337,3 +341,35 @@ def test_priors_of_positive_fields_follow_the_units_of_their_readings(unit):
     posterior = bp.Posterior(problem)
     draws = posterior.evaluate(posterior.sample_prior(jax.random.key(0), 400), "q", {"t": [2.5]})
     assert 0.1 * unit < np.median(draws) < unit
+
+
+def test_a_positive_field_is_the_same_in_any_units(x64):
+    """The same draws of the prior, up to the rounding of what is chosen from the readings."""
+    t = np.linspace(0.0, 5.0, 15)
+    curves = []
+    for unit in (1e-6, 1.0, 3e6):
+        readings = bp.Sensors("q", {"t": t}, unit * np.exp(-0.4 * t), noise=0.02 * unit)
+        problem = bp.Problem({"t": (0.0, 5.0)}, {"q": bp.GaussianProcess(positive=True)}, {"q": readings})
+        posterior = bp.Posterior(problem)
+        curves.append(posterior.evaluate(posterior.sample_prior(jax.random.key(0), 20), "q", {"t": t}) / unit)
+    np.testing.assert_allclose(curves[0], curves[1], rtol=0.01, atol=5e-3)
+    np.testing.assert_allclose(curves[2], curves[1], rtol=0.01, atol=5e-3)
+
+
+def test_the_link_of_a_positive_field_bends_at_its_unit(x64):
+    """Values and derivatives are those of ``unit * softplus(process / unit)``."""
+    t, unit = np.linspace(0.1, 0.9, 4), 0.02
+    field = bp.GaussianProcess(bp.SquaredExponential(length=0.4, amplitude=0.05), mean=0.01, terms=8, factor=1.5)
+    linked = replace(field, positive=True, unit=unit)
+    posteriors = [bp.Posterior(bp.Problem({"t": (0.0, 1.0)}, {"q": f})) for f in (field, linked)]
+    z = posteriors[0].sample_prior(jax.random.key(1), 1)
+
+    def streams(posterior):
+        return [posterior.evaluate(z, name, {"t": t})[0] for name in ("q", "q_t", "q_tt", "q_ttt")]
+
+    taylor = lambda v, h: v[0] + v[1] * h + v[2] * h**2 / 2 + v[3] * h**3 / 6
+    for raw, found in zip(np.transpose(streams(posteriors[0])), np.transpose(streams(posteriors[1])), strict=True):
+        value = lambda h, raw=raw: unit * jax.nn.softplus(taylor(raw, h) / unit)
+        for order in range(4):
+            np.testing.assert_allclose(found[order], value(0.0), rtol=1e-9)
+            value = jax.grad(value)

@@ -56,7 +56,7 @@ class Field(ABC):
     them.
 
     ``inputs`` are the coordinates the field depends on (by default all of the domain's);
-    ``positive=True`` passes the field through a softplus.
+    ``positive=True`` passes the field through a softplus, ``unit * softplus(field / unit)`` with the `link_unit`.
 
     Example:
         >>> import bpinn as bp
@@ -159,6 +159,11 @@ class Field(ABC):
         return []
 
     @property
+    def link_unit(self) -> float:
+        """The size of values of a positive field at which its link bends."""
+        return 1.0
+
+    @property
     def width(self) -> int:
         """Approximate number of values stored per point during evaluation, for planning memory."""
         return 1
@@ -193,13 +198,13 @@ class Field(ABC):
         if not self.positive:
             return list(raw)
         linked = []
-        zero = (0,) * len(bounds)
+        zero, unit = (0,) * len(bounds), self.link_unit
         for streams, wanted in zip(raw, requests, strict=True):
-            h = streams[zero]
+            h = streams[zero] / unit
             derivatives = [index for index in wanted if any(index)]
-            slopes = SOFTPLUS.slopes(h, max(map(sum, wanted)))
+            slopes = [slope / unit**k for k, slope in enumerate(SOFTPLUS.slopes(h, max(map(sum, wanted))))]
             outer = compose(slopes, streams, derivatives)
-            linked.append({index: SOFTPLUS.value(h) if index == zero else outer[index] for index in wanted})
+            linked.append({index: unit * SOFTPLUS.value(h) if index == zero else outer[index] for index in wanted})
         return linked
 
     def log_prior(self, theta: Array, bounds: Bounds) -> Array:

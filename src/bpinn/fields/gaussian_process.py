@@ -30,6 +30,7 @@ MOST_TERMS, MOST_INPUTS = 400, 3
 # for both ends; where the posterior leaves the range that is resolved, `criticism` says so.
 RANGE, RANGE_OF_SEVERAL = (0.025, 0.975), (0.025, 0.85)
 LEAST_SHARE = 1e-3  # of the largest reading of a positive field, at which smaller ones are cut before the link
+UNIT_SHARE = 0.3  # of the mean of its readings, at which its link bends
 SLACK = 1.1  # beyond the range of lengths that are resolved
 # Lengths from the middle to the ends of the interval with which the verdict is content: where readings end, means are
 # then within about 0.1 sd, and sds within 10%.
@@ -60,6 +61,8 @@ class GaussianProcess(Field):
         terms: number of terms, at most 400.
         factor: width of the interval over that of the domain, one number or one per input.
         periodic: names of inputs in which the field is periodic over the domain; needs ``inputs``.
+        unit: of a positive field, ``unit * softplus(process / unit)``: larger values are nearly those of the process,
+            smaller ones nearly an exponential of it; by default 0.3 of the mean of the readings.
         inputs, positive: see `Field`; at most 3 inputs.
 
     Example:
@@ -75,6 +78,7 @@ class GaussianProcess(Field):
     terms: int | None = None
     factor: float | tuple[float, ...] | None = None
     periodic: tuple[str, ...] = ()
+    unit: float | None = None
 
     def __post_init__(self) -> None:
         self._normalise_inputs()
@@ -95,6 +99,12 @@ class GaussianProcess(Field):
         number = isinstance(self.mean, int | float) and not isinstance(self.mean, bool) and abs(self.mean) < np.inf
         if not (self.mean is None or callable(self.mean) or number):
             raise InputError(f"GaussianProcess: mean must be a number or a function, got {self.mean!r}")
+        if self.unit is not None:
+            size = isinstance(self.unit, int | float) and not isinstance(self.unit, bool)
+            if not size or not 0 < self.unit < np.inf:
+                raise InputError(f"GaussianProcess: unit must be a positive number, got {self.unit!r}")
+            if not self.positive:
+                raise InputError("GaussianProcess: unit is of a field with positive=True; add that, or remove unit")
         if self.factor is not None:
             object.__setattr__(self, "factor", _factors(self.factor))
         names = (self.periodic,) if isinstance(self.periodic, str) else self.periodic
@@ -111,9 +121,11 @@ class GaussianProcess(Field):
 
     def completed(self, values: np.ndarray, bounds: Bounds) -> "GaussianProcess":
         """With priors, mean, terms and interval; ``values`` are all readings of the field itself."""
-        if self.positive:  # before the link
+        unit = self.unit
+        if self.positive:
             values = np.maximum(values, LEAST_SHARE * np.max(np.abs(values), initial=1e-30))
-            values = values + np.log(-np.expm1(-values))
+            unit = unit or float(f"{UNIT_SHARE * np.mean(values) if len(values) else 1.0:.3g}")
+            values = values + unit * np.log(-np.expm1(-values / unit))  # before the link
         centre = float(np.mean(values)) if len(values) else 0.0
         spread = float(np.std(values)) if len(values) > 1 else 0.0
         sized = spread > 1e-12 * max(abs(centre), 1e-300)
@@ -128,7 +140,7 @@ class GaussianProcess(Field):
             medians = np.log(lengths) if len(lengths) > 1 else np.log(lengths[0])
             prior = dist.LogNormal(medians, LENGTH_SPREAD)
             kernel = replace(kernel, length=prior if len(lengths) == 1 else prior.to_event(1))
-        whole = replace(self, kernel=kernel, mean=mean)
+        whole = replace(self, kernel=kernel, mean=mean, unit=unit)
         grid = _grid(whole, bounds)
         return replace(whole, terms=len(grid.frequencies), factor=grid.factors)
 
@@ -155,6 +167,10 @@ class GaussianProcess(Field):
             )
 
     # --- the field ---
+
+    @property
+    def link_unit(self) -> float:
+        return 1.0 if self.unit is None else self.unit
 
     def size(self, bounds: Bounds) -> int:
         return len(_grid(self, bounds).frequencies)

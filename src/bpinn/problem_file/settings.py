@@ -114,6 +114,7 @@ def _read_gp(table: Table, common: dict[str, Any], domain: Mapping[str, Any]) ->
     for key, kinds, wanted in (
         ("terms", (int,), "a whole number"),
         ("factor", (int, float, list), "a number, or one per input"),
+        ("unit", (int, float), "a number"),
         ("periodic", (list,), "a list of inputs"),
     ):
         value = table.take(key, kinds, wanted, None)
