@@ -44,6 +44,10 @@ def test_where_nothing_fits_the_model_is_to_blame_and_not_the_sampler():
     assert health.branches == ()
     assert "20 times their noise" in health.reasons[0]
     assert health.advice[0].startswith("check units")
+    stats["misfit"][1, -50:] = 200.0  # one chain still approaches a fit
+    assert not judge(functionals, stats).is_hopeless
+    stats["misfit"][1] = 400.0
+    assert judge(functionals, stats).is_hopeless
     stats["misfit"][2] = 1.0  # one chain fits
     assert not judge(functionals, stats).is_hopeless
 

@@ -24,6 +24,7 @@ GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
 WORTH, WORTH_EQUATION = 0.22, 0.11
 # Readings do not fit at all if the mean of their squared residuals, in units of noise, is beyond this (`Model.misfit`).
 HOPELESS, RECENT = 25.0, 50  # and the number of draws it is judged by
+FALLING = 0.7  # of the misfit of as many draws before: chains still approach a fit
 STUCK = 1e6  # an R-hat beyond it is infinite but for rounding
 LARGE = 2**22  # most numbers that are ranked at once
 DRIFT = 0.25  # two chains are on two solutions only if neither moved by more than this share of their distance
@@ -146,10 +147,12 @@ def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
 
 
 def is_hopeless(misfit: np.ndarray | None) -> bool:
-    """Whether readings do not fit at all in any chain, by the misfit of each draw, (chains, draws)."""
+    """Whether readings do not fit at all in any chain, nor ever better, by the misfit of each draw, (chains, draws)."""
     if misfit is None or not misfit.size:
         return False
-    return bool(np.all(np.median(misfit[:, -RECENT:], axis=1) > HOPELESS))
+    count = max(min(RECENT, misfit.shape[1] // 2), 1)
+    now, before = (np.median(part, axis=1) for part in (misfit[:, -count:], misfit[:, -2 * count :][:, :count]))
+    return bool(np.all((now > HOPELESS) & (now >= FALLING * before)))
 
 
 def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
-from bpinn.engine.records import concatenated, side_by_side
+from bpinn.engine.records import alike, concatenated, side_by_side
 from bpinn.engine.store import Chain
 from bpinn.run_output import SamplerStats
 
@@ -50,7 +50,7 @@ def draws_of(chains: Sequence[Chain], dim: int, collect: Collect) -> Draws:
     stage, keep = chains[0].stage, chains[0].keep
     if not all(chain.records for chain in chains):
         return Draws(np.zeros((len(chains), 0, dim)), np.zeros(0), SamplerStats())
-    rows = [concatenated(list(chain.records)) for chain in chains]
+    rows = alike([concatenated(alike(list(chain.records))) for chain in chains])
     count = min(len(row.functionals) for row in rows)
     if keep is not None:
         count = min(count, keep)

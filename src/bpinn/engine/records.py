@@ -42,6 +42,12 @@ def side_by_side(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]
     return {"step": steps} | {name: np.stack([fill(row[name]) for row in rows]) for name in rows[0] if name != "step"}
 
 
+def alike(records: Sequence[Record]) -> list[Record]:
+    """Records with the statistics that all of them have: those of older versions have fewer."""
+    names = set.intersection(*(set(record.stats) for record in records))
+    return [record._replace(stats={n: x for n, x in record.stats.items() if n in names}) for record in records]
+
+
 def concatenated(blocks: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *a: np.concatenate(a), *blocks)
 
@@ -49,11 +55,11 @@ def concatenated(blocks: Sequence[Any]) -> Any:
 Reviewed = tuple[int, np.ndarray, dict[str, np.ndarray]]  # the step after a block, its functionals, its statistics
 
 
-def between(blocks: Sequence[Reviewed], first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def between(blocks: Sequence[Reviewed], first: int, last: int) -> Record:
     """Functionals and statistics of the steps ``first`` to ``last`` (exclusive), across block boundaries."""
     parts = []
     for end, functionals, stats in blocks:
         begin = end - len(functionals)
         rows = slice(max(first - begin, 0), max(last - begin, 0))
-        parts.append((functionals[rows], {name: values[rows] for name, values in stats.items()}))
-    return concatenated(parts)
+        parts.append(Record(None, functionals[rows], {name: values[rows] for name, values in stats.items()}))
+    return concatenated(alike(parts))

@@ -13,7 +13,7 @@ import numpy as np
 from bpinn.engine import interrupts
 from bpinn.engine.advance import BLOCK_STEPS, Block, Program, Request
 from bpinn.engine.gather import Draws, draws_of, functionals_of
-from bpinn.engine.records import between
+from bpinn.engine.records import alike, between
 from bpinn.engine.scheduler import Scheduler
 from bpinn.engine.store import REMOVE, Chain
 from bpinn.errors import DamagedError, InputError
@@ -164,10 +164,10 @@ class StageRun:
         """
         done, warmup = self.pause, self.stage.num_warmup
         first = self.reviewed if done <= warmup else warmup
-        functionals, stats = jax.tree.map(
-            lambda *a: np.stack(a), *[between(chain.reviewed, first, done) for chain in self.chains]
-        )
-        pause = Pause(done, functionals, SamplerStats(stats), self.monitor.is_equation, self.program.model.dim)
+        parts = alike([between(chain.reviewed, first, done) for chain in self.chains])
+        record = jax.tree.map(lambda *a: np.stack(a), *parts)
+        stats = SamplerStats(record.stats)
+        pause = Pause(done, record.functionals, stats, self.monitor.is_equation, self.program.model.dim)
         decision = self.policy.review(pause)
         lost = [self.chains[i] for i in decision.lost]
         lost = [chain for chain in lost if chain.done == done and chain.restarts < self.stage.most_restarts]
