@@ -226,6 +226,21 @@ def test_slow_chains_of_a_narrow_network_are_advised_to_widen_it(prior_result):
     assert not health.reasons
 
 
+@pytest.mark.parametrize(
+    ("unconverged", "least", "said"), [(True, 1e-4, True), (True, 0.1, False), (False, 1e-4, False)]
+)
+def test_slow_chains_of_a_positive_field_that_reaches_zero_are_advised_to_drop_the_link(
+    prior_result, unconverged, least, said
+):
+    result = prior_result(stated_decay(bp.GaussianProcess(positive=True)))
+    at = [i for i, label in enumerate(result.functional_names) if label.startswith("u at ")]
+    result.functionals[..., at] = np.geomspace(1.0, least, len(at))
+    health = diagnostics.Diagnosis("care", [], [diagnostics.MORE] if unconverged else [])
+    parameters.judge_links(health, result)
+    assert ("the field u without positive=True" in health.advice) == said
+    assert ("u at t=4 is 0.0001" in " ".join(health.reasons)) == said
+
+
 def slow_decay(u, u_t, rate):
     return u_t + rate * u
 

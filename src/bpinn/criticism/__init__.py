@@ -10,7 +10,7 @@ import numpy as np
 
 from bpinn.criticism.equations import judge_between, judge_off_zero
 from bpinn.criticism.own_weight import judge_weight
-from bpinn.criticism.parameters import judge_edges, judge_fields, judge_noise, judge_width
+from bpinn.criticism.parameters import judge_edges, judge_fields, judge_links, judge_noise, judge_width
 from bpinn.criticism.residuals import Group, judge_explained, judge_scatter, judge_structure
 from bpinn.diagnostics import Diagnosis
 from bpinn.result import Result
@@ -36,4 +36,5 @@ def judge(health: Diagnosis, result: Result, expected: Sequence[np.ndarray], bet
     judge_fields(health, result)
     judge_edges(health, result)
     judge_width(health, result)
+    judge_links(health, result)
     judge_weight(health, result)

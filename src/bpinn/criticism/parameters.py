@@ -15,6 +15,7 @@ CONFLICT = 1e-6  # probability of a field's parameters under their prior
 LAST_TERMS = 0.25  # share of the terms of an expansion
 EDGE, PILED = 0.02, 0.25  # share of the support next to its edge, and of the draws there
 NOISE_TAIL = 1e-3
+NEAR_ZERO = 0.01  # of its largest value, at which a positive field is close to zero
 WIDTHS = (1.5, 150)  # readings and points per output weight from which chains are slow; the width to advise, at most
 
 
@@ -96,3 +97,25 @@ def judge_width(health: Diagnosis, result: Result) -> None:
     if ways:
         reason = f"{rows} readings and points for {outputs} output weights: chains are slow"
         health.note("care", reason, "; or ".join([*ways, "bp.GaussianProcess()"]))
+
+
+def judge_links(health: Diagnosis, result: Result) -> None:
+    """Whether chains that do not agree are slow because a positive field reaches zero.
+
+    There its logarithm falls without limit, and faster than the field's prior expects.
+    """
+    if MORE not in health.advice:
+        return
+    for name, field in result.problem.fields.items():
+        if not field.positive:
+            continue
+        columns = [i for i, label in enumerate(result.functional_names) if label.startswith(f"{name} at ")]
+        middle = np.median(result.functionals[..., columns], axis=(0, 1))
+        least = int(np.argmin(middle))
+        if middle[least] < NEAR_ZERO * middle.max():
+            health.note(
+                "care",
+                f"the positive field {name} is close to zero ({result.functional_names[columns[least]]} is "
+                f"{middle[least]:.2g}): chains are slow there",
+                f"the field {name} without positive=True",
+            )
