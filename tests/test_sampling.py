@@ -657,6 +657,6 @@ def test_a_run_killed_while_chains_begin_anew_can_be_taken_up(hard_to_please, tm
 def test_blocks_need_not_end_where_chains_are_looked_at():
     blocks = [(3, np.arange(3), {"a": np.arange(3)}), (8, np.arange(3, 8), {"a": np.arange(3, 8)})]
     for first, last in ((0, 8), (2, 4), (3, 8), (5, 6), (0, 3)):
-        functionals, stats = between(blocks, first, last)
-        np.testing.assert_array_equal(functionals, np.arange(first, last))
-        np.testing.assert_array_equal(stats["a"], np.arange(first, last))
+        record = between(blocks, first, last)
+        np.testing.assert_array_equal(record.functionals, np.arange(first, last))
+        np.testing.assert_array_equal(record.stats["a"], np.arange(first, last))
