@@ -23,6 +23,7 @@ METHODS = {
     "hmc-map": bp.HMC(num_warmup=30, num_draws=20, num_leapfrog=4, init="map", init_steps=50),
     "hmc-diagonal": bp.HMC(num_warmup=60, num_draws=20, num_leapfrog=4, mass="diagonal"),
     "hmc-kept": bp.HMC(num_warmup=30, num_draws=60, num_leapfrog=2, keep=20),
+    "collapsed": bp.Collapsed(num_warmup=100, num_draws=40),
     "nuts": bp.NUTS(num_warmup=30, num_draws=20, max_tree_depth=4),
     "vi": bp.VI(num_steps=300, num_draws=30),
     "flow": bp.Flow(layers=2, init="small", num_steps=60, num_draws=30),
@@ -87,12 +88,13 @@ def written_by(monkeypatch, problem, method, folder):
     return paths
 
 
+LINEAR = ("hmc-open", "hmc-found-warm-up", "collapsed")  # methods that are tried on a straight line
 LONG = ("hmc-kept", "hmc-map", "hmc-diagonal", "hmc-open", "nuts", "vi", "flow")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in METHODS])
 def test_a_run_taken_up_is_the_run_never_stopped(name, tmp_path, monkeypatch, blocks_of):
-    problem = straight_line() if name in ("hmc-open", "hmc-found-warm-up") else make_problem(hidden=(4,))
+    problem = straight_line() if name in LINEAR else make_problem(hidden=(4,))
     method = METHODS[name]
     blocks_of(13)
     expected = run(problem, method)

@@ -126,7 +126,7 @@ def test_what_is_accepted_can_be_inferred(made):
 
 
 METHODS = [bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer]
-METHODS += [bp.Laplace, bp.Ensemble, bp.SVGD, bp.EnsembleKalman, bp.SGHMC]
+METHODS += [bp.Laplace, bp.Ensemble, bp.SVGD, bp.EnsembleKalman, bp.SGHMC, bp.Collapsed]
 SETTINGS = [(kind, f.name) for kind in METHODS for f in fields(kind)]
 
 

@@ -48,7 +48,7 @@ def data():
     return x_u, y_u, rng.standard_normal(1), x_f, y_f, rng.standard_normal(1)
 
 
-@pytest.fixture(scope="module", params=["hmc", "hmc-found-length", "hmc-diagonal", "hmc-from-map", "nuts"])
+@pytest.fixture(scope="module", params=["hmc", "hmc-found-length", "hmc-diagonal", "hmc-from-map", "nuts", "collapsed"])
 def result(request, data):
     x_u, y_u, u, x_f, y_f, f = data
     problem = bp.Problem(
@@ -66,6 +66,7 @@ def result(request, data):
         "hmc-diagonal": bp.HMC(num_leapfrog=12, num_warmup=500, num_draws=8000, mass="diagonal", init="prior"),
         "hmc-from-map": bp.HMC(num_leapfrog=12, num_warmup=500, num_draws=8000, init="map", init_steps=200),
         "nuts": bp.NUTS(num_warmup=500, num_draws=8000),
+        "collapsed": bp.Collapsed(num_draws=8000),
     }[request.param]
     return bp.infer(problem, method, seed=5, progress=False)
 
@@ -118,4 +119,4 @@ def test_scales_wrong_by_five_percent_would_be_seen(result, data, wrong):
 
 def test_the_run_is_healthy(result):
     assert result.diagnose().verdict == "good"
-    assert result.stats["divergent"].sum() == 0
+    assert result.stats.get("divergent", np.zeros(1)).sum() == 0

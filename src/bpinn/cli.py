@@ -25,8 +25,8 @@ from bpinn.templates import TEMPLATES, write_template
 WRONG, STOPPED = 2, 130
 # The methods of bpinn itself, so that help does not have to import them; a test compares.
 METHODS = (
-    "hmc", "nuts", "smc", "sghmc", "last-layer", "laplace", "ensemble", "svgd", "ensemble-kalman", "vi", "flow",
-    "dropout", "pinn",
+    "hmc", "collapsed", "nuts", "smc", "sghmc", "last-layer", "laplace", "ensemble", "svgd", "ensemble-kalman", "vi",
+    "flow", "dropout", "pinn",
 )  # fmt: skip
 
 app = typer.Typer(

@@ -18,6 +18,7 @@ from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
+from bpinn.methods.collapsed import default_method
 from bpinn.model import MOST_LINEAR, Model
 from bpinn.monitor import Monitor
 from bpinn.portable import require
@@ -56,7 +57,7 @@ def infer(
 
     Arguments:
         problem: the domain, fields, unknowns and sensors.
-        method: how to estimate the posterior; `HMC` by default.
+        method: how to estimate the posterior; by default `Collapsed` where it can be used, otherwise `HMC`.
         seed: a whole number; the same seed gives the same draws, on any number of cores.
         chains: number of independent chains; by default the method's own.
         progress: True shows progress on the terminal; a function is called with it between blocks.
@@ -85,7 +86,8 @@ def infer(
     Example:
         ``result = bp.infer(problem, bp.HMC(), seed=0)``
     """
-    method = HMC() if method is None else method
+    if method is None:
+        method = default_method(problem) if isinstance(problem, Problem) and problem.sensors else HMC()
     _check(problem, method, seed, chains, cores, within)
     if start is not None:
         _check_start_result(problem, method, start)

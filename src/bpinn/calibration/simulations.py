@@ -21,7 +21,8 @@ from bpinn.compiling import FUSED
 from bpinn.engine import available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
-from bpinn.methods import HMC, Method
+from bpinn.methods import Method
+from bpinn.methods.collapsed import default_method
 from bpinn.model import Model
 from bpinn.monitor import Monitor
 from bpinn.posterior import Posterior
@@ -128,9 +129,9 @@ def sbc(
     Example:
         ``print(bp.calibration.sbc(problem, bp.HMC(), simulations=200, out="sbc"))``
     """
-    method = HMC() if method is None else method
     if not isinstance(problem, Problem) or not problem.sensors:
         raise InputError("sbc: expected a bp.Problem with sensors, to simulate their readings")
+    method = default_method(problem) if method is None else method
     for name, value, least in (("simulations", simulations, 10), ("draws", draws, 9), ("seed", seed, 0)):
         if not is_whole(value, least):
             raise InputError(f"sbc: {name} must be a whole number of at least {least}, got {value!r}")

@@ -1,6 +1,7 @@
 """Inference methods, as frozen settings objects."""
 
 from bpinn.methods.base import Method
+from bpinn.methods.collapsed import Collapsed
 from bpinn.methods.dropout import Dropout
 from bpinn.methods.ensemble import Ensemble
 from bpinn.methods.ensemble_kalman import EnsembleKalman
@@ -16,6 +17,6 @@ from bpinn.methods.svgd import SVGD
 from bpinn.methods.vi import VI
 
 __all__ = [
-    "HMC", "NUTS", "PINN", "SGHMC", "SMC", "SVGD", "VI", "Dropout", "Ensemble", "EnsembleKalman", "Flow", "Laplace",
-    "LastLayer", "Method",
+    "HMC", "NUTS", "PINN", "SGHMC", "SMC", "SVGD", "VI", "Collapsed", "Dropout", "Ensemble", "EnsembleKalman", "Flow",
+    "Laplace", "LastLayer", "Method",
 ]  # fmt: skip

@@ -12,7 +12,9 @@ from bpinn.expressions import parse
 from bpinn.fields import Field
 from bpinn.fields.kernels import Stationary
 from bpinn.likelihoods import Likelihood
-from bpinn.methods import Method
+from bpinn.methods import HMC, Method
+from bpinn.methods.collapsed import default_method
+from bpinn.problem import Problem
 from bpinn.problem_file.toml_table import NEEDED, Table, finite, made, number, shown
 
 MOST_LAYERS, WIDEST = 50, 10_000
@@ -188,9 +190,11 @@ def read_likelihood(value: Any, where: str) -> Likelihood:
     return found
 
 
-def read_inference(table: Table) -> tuple[Method, int, int | None]:
-    """The method with its settings, the seed and the number of chains."""
-    kind: Any = Method.registry.named(table.choice("method", Method.registry, "hmc"))
+def read_inference(table: Table, problem: Problem) -> tuple[Method, int, int | None]:
+    """The method with its settings, the seed and the number of chains; without a method, settings are those of HMC."""
+    default = HMC if table.content.keys() - {"method", "seed", "chains"} else type(default_method(problem))
+    name = table.choice("method", Method.registry, Method.registry.name_of(default))
+    kind: Any = Method.registry.named(name)
     seed = table.take("seed", (int,), "a whole number", 0)
     if not 0 <= seed < 2**32:
         raise InputError(f"{table.at('seed')}: expected a whole number from 0 to 2**32 - 1, got {seed}")
