@@ -1,6 +1,6 @@
 """Run the suite: seconds from `bp.infer` to the verdict, the verdict, and how close the posterior is to the truth.
 
-    python -m benchmarks.suite.run [--only pendulum beam] [--seeds 3] [--method hmc] [--most-seconds 600]
+    python -m benchmarks.suite.run [--only pendulum beam] [--seeds 3] [--method default] [--most-seconds 600]
         [--surrogate process]
 
 Every run is a process of its own, so the seconds include compilation, and a run that takes too long is ended and
@@ -41,12 +41,13 @@ from bpinn.convergence import convergence
 METHODS = {
     c.__name__.lower(): c
     for c in (
-        bp.HMC, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer,
+        bp.HMC, bp.Collapsed, bp.NUTS, bp.SMC, bp.VI, bp.Flow, bp.Dropout, bp.PINN, bp.LastLayer,
         bp.Laplace, bp.Ensemble, bp.SVGD, bp.EnsembleKalman,
     )
 }  # fmt: skip
 QUICK = {
     "hmc": dict(num_warmup=20, num_draws=20, num_leapfrog=5, chains=2),
+    "collapsed": dict(num_warmup=100, num_draws=20, chains=2),
     "nuts": dict(num_warmup=20, num_draws=20, chains=2),
     "smc": dict(num_moves=1, num_leapfrog=5, most_steps=10, chains=8),
     "vi": dict(num_steps=50),
@@ -59,6 +60,7 @@ QUICK = {
     "svgd": dict(num_steps=20, init_steps=50, particles=8),
     "ensemblekalman": dict(members=20, most_steps=3),
 }
+DEFAULT = "default"  # what `bp.infer` chooses
 COLUMNS = (
     "problem",
     "seed",
@@ -132,7 +134,7 @@ def judge_unknown(case: Case, result: bp.Result, name: str) -> dict[str, float |
 def worst(result: bp.Result) -> dict[str, Any]:
     """R-hat and ESS of the worst functional that is not an equation; nothing for methods without chains."""
     chains, draws = result.functionals.shape[:2]
-    if not isinstance(result.method, bp.HMC | bp.NUTS) or chains < 2 or draws < 4:
+    if not result.method.is_markov or chains < 2 or draws < 4:
         return {"rhat": None, "ess": None, "worst": None}
     found = convergence(result.functional_names, result.functionals).only(~result.monitor.is_equation)
     name, rhat, ess = found.worst()
@@ -143,7 +145,8 @@ def run(name: str, seed: int, method: str, surrogate: str | None, quick: bool) -
     """One problem in this process."""
     case = SUITE[name](seed=seed)
     case = replace(case, problem=stated_by(case.problem, surrogate))
-    settings = METHODS[method](**(QUICK[method] if quick else {}))
+    chosen = "hmc" if quick and method == DEFAULT else method
+    settings = None if chosen == DEFAULT else METHODS[chosen](**(QUICK[chosen] if quick else {}))
     start, spent = time.perf_counter(), time.process_time()
     result = bp.infer(case.problem, settings, seed=seed, progress=False)
     health = result.diagnose()
@@ -218,7 +221,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(SUITE), default=list(SUITE))
     parser.add_argument("--seeds", type=int, default=1, help="number of data sets, each inferred with its own seed")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--method", choices=list(METHODS), default="hmc")
+    parser.add_argument("--method", choices=[DEFAULT, *METHODS], default=DEFAULT)
     parser.add_argument("--surrogate", choices=list(SURROGATES), help="of all fields, instead of the stated ones")
     parser.add_argument("--most-seconds", type=float, default=600.0, help="of one run; it is ended after that")
     parser.add_argument("--results", type=Path, help="store the numbers in this JSON file")

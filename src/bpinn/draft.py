@@ -257,7 +257,7 @@ def _text(seen: Seen, source: str) -> tuple[str, list[str]]:
         group, sentence = _sensors(seen, source, name, header, numbers)
         lines += ["", *group]
         said.append(sentence)
-    lines += ["", "[inference]", 'method = "hmc"', "seed = 0", ""]
+    lines += ["", "[inference]", "seed = 0", ""]
     if seen.ignored:
         said.append(f"not used: {', '.join(seen.ignored)}")
     return "\n".join(lines), said

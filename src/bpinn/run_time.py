@@ -9,7 +9,8 @@ from bpinn.advice import EXPANSION
 from bpinn.engine import available_cores
 from bpinn.fields import MLP
 from bpinn.inference import memory_of
-from bpinn.methods import HMC
+from bpinn.methods import HMC, Collapsed
+from bpinn.methods.collapsed import NEWTON
 from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 from bpinn.problem_file import ProblemFile
@@ -35,6 +36,11 @@ def facts_of(found: ProblemFile) -> dict[str, Any]:
         steps = found.method.first_length * ((found.method.num_warmup or 350) + (found.method.num_draws or 400))
         whitened = WHITENED if found.method.coordinates == "whitened" else 1.0
         seconds = START_SECONDS + 1e-6 * micro * whitened * steps * chains / min(chains, available_cores())
+    if isinstance(found.method, Collapsed):
+        scalars = posterior.dim - posterior.model.parameters.num_weights
+        newton = WHITENED * NEWTON * (2 * scalars + 1)
+        steps = found.method.num_warmup + found.method.thin * (found.method.num_draws or 400)
+        seconds = START_SECONDS + 1e-6 * micro * (newton + steps) * chains / min(chains, available_cores())
     return {
         "title": found.title,
         "parameters": posterior.dim,

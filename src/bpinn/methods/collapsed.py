@@ -38,6 +38,7 @@ FIRST_WEIGHT, LEAD = 1e-4, 0.0  # readings of fields have their full weight from
 PULL, HELD = 10_000.0, 35
 PROBE = 0.2  # finite differences of gradients, in standard deviations
 SHORTER = (1.0, 0.25, 0.06, 0.015)  # shares of a Newton step that are tried
+SETTLED = 0.02  # in standard deviations: Newton's method ends with a shorter step
 FAR = 3.0  # longest Newton step, in standard deviations of the prior
 LOOK = 40  # step after which lost chains are restarted
 UPDATES = (0.5, 1.0)  # shares of warm-up, at whose ends proposals follow the draws so far
@@ -226,7 +227,8 @@ def _mode(model: Model, data: Any, key: Array) -> _Mode:
             pull = jnp.where(held, -0.5 * PULL * jnp.vdot(off, off), 0.0)
         return _drawn(model, data, reference, scalars, weight, None)[2] + pull
 
-    def one_step(i: Array, mode: _Mode) -> _Mode:
+    def one_step(carry: tuple[Array, Array, _Mode]) -> tuple[Array, Array, _Mode]:
+        i, _, mode = carry
         weight = jnp.asarray(FIRST_WEIGHT, scale.dtype) ** jnp.clip(1.0 - i / ANNEALED, 0.0, 1.0)
         now = partial(density, weight=weight, held=i < HELD)
         value, slope, root, inverse = _measured(now, mode, scale)
@@ -241,10 +243,17 @@ def _mode(model: Model, data: Any, key: Array) -> _Mode:
 
         value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
         there = jax.lax.fori_loop(0, len(SHORTER), tried, (value, mode.scalars))[1]
-        return _Mode(there, root, inverse, reference)
+        moved = jnp.max(jnp.abs(inverse @ (there - mode.scalars)))
+        return i + 1, moved, _Mode(there, root, inverse, reference)
+
+    def unfinished(carry: tuple[Array, Array, _Mode]) -> Array:
+        i, moved, _ = carry
+        return (i < NEWTON) & ((i <= HELD + 2) | ~(moved < SETTLED))
 
     begin = _Mode(scalars, jnp.diag(scale), jnp.diag(1.0 / scale), reference)
-    return jax.lax.fori_loop(0, NEWTON, one_step, begin) if _has_scalars(model) else begin
+    if not _has_scalars(model):
+        return begin
+    return jax.lax.while_loop(unfinished, one_step, (jnp.int32(0), jnp.ones((), scale.dtype), begin))[2]
 
 
 def _measured(density: Callable[[Array], Array], mode: _Mode, scale: Array) -> tuple[Array, Array, Array, Array]:
