@@ -145,7 +145,7 @@ export function form({ content, formulas, data, columns, known, change, upload }
     section("Equations", null, equationRows, adder("Add an equation", ["equations", unused("law", Object.keys(equations))], `${Object.keys(fields)[0] ?? "u"}_${coordinates[0] ?? "x"}`)),
     section("Readings", null, sensorRows, h("div", { class: "buttons" }, adder("Add readings", ["sensors", sensors.length], newSensor), file, h("label", { for: "upload", class: "button" }, "Upload a data file"))),
     section("Inference", null, h("div", { class: "row" },
-      select("method", ["inference"], inference.method ?? "hmc", known.methods, (value) => set(["inference", "method"], value)),
+      select("method", ["inference"], inference.method ?? "", [["", "chosen for the problem"], ...known.methods], (value) => (value ? set(["inference", "method"], value) : remove(["inference", "method"]))),
       input("chains", ["inference", "chains"], inference.chains, { number: true, optional: true, placeholder: "usual" }),
       input("seed", ["inference", "seed"], inference.seed, { number: true, optional: true, placeholder: "0" })), more(inference, ["method", "chains", "seed"])));
 }
