@@ -10,7 +10,7 @@ ORDER = [
     "errors", "compiling", "arrays", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "portable", "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
     "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "readings", "physics", "neutral", "problem",
-    "evaluation", "parameters", "quantity_at", "monitor", "chunks", "conditional", "linear_readings", "model", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",
+    "evaluation", "sufficient", "parameters", "quantity_at", "monitor", "chunks", "conditional", "linear_readings", "model", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "advice", "diagnostics", "approximate", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
     "methods.warmup", "methods.moves", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.collapsed", "methods.nuts", "methods.smc", "methods.last_layer",

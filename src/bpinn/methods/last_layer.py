@@ -30,6 +30,7 @@ from bpinn.problem import Problem
 from bpinn.readings import extent
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
+from bpinn.sufficient import summarised
 
 MOST_READINGS = 4000  # above this, matrices over the readings are too large
 PROBE = 0.2  # length of finite differences, in units of the curvature's radius
@@ -88,6 +89,7 @@ class LastLayer(Trained):
     """
 
     is_posterior: ClassVar[bool] = True
+    takes_statistics: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_weight"})
     objective: ClassVar[str] = "log_marginal"
     sign: ClassVar[float] = -1.0
@@ -101,7 +103,7 @@ class LastLayer(Trained):
         check_count("LastLayer", "num_draws", self.num_draws, 4)
 
     def check(self, problem: Problem) -> None:
-        count = sum(len(readings.values) for readings in problem.readings)
+        count = sum(len(readings.values) for readings in summarised(problem).readings)
         if count > MOST_READINGS:
             raise InputError(
                 f"LastLayer: the problem has {extent(problem.readings)}, but matrices over them are limited to "
