@@ -1,5 +1,7 @@
 """Sufficient statistics: a few rows with the likelihood of many readings, wherever these are linear."""
 
+import tracemalloc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,3 +169,38 @@ def test_draws_are_those_of_the_exact_posterior_and_the_verdict_sees_all_reading
     health = result.diagnose()
     assert health.verdict == "good", health.reasons
     assert f"{COUNT}" in str(bp.predictive.check(result))
+
+
+def test_readings_on_disk_are_not_read_whole_into_memory(tmp_path):
+    """Problem, statistics and posterior of two columns on disk take less memory than one of them."""
+    count = 4_000_000
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float64, (count,))
+    u = np.lib.format.open_memmap(tmp_path / "u.npy", "w+", np.float64, (count,))
+    x[:] = np.linspace(0.0, 1.0, count)
+    u[:] = np.sin(6 * x)
+    mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xu"}
+    field = bp.KarhunenLoeve(bp.Matern52(length=0.4), terms=4)
+
+    def stated(x, u):
+        return bp.Problem({"x": (0.0, 1.0)}, {"u": field}, {"u": bp.Sensors("u", {"x": x}, u, 0.1)})
+
+    in_memory = bp.Posterior(stated(np.array(x), np.array(u)))
+    tracemalloc.start()
+    posterior = bp.Posterior(stated(mapped["x"], mapped["u"]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * count
+    z = jnp.ones(4)
+    assert float(posterior.log_density(z)) == float(in_memory.log_density(z))
+
+
+def test_bad_readings_on_disk_are_found(tmp_path):
+    values = np.zeros(100_000)
+    values[70_000] = np.nan
+    np.save(tmp_path / "u.npy", values)
+    mapped = np.load(tmp_path / "u.npy", mmap_mode="r")
+    field = bp.KarhunenLoeve(bp.Matern52(length=0.4), terms=4)
+    with pytest.raises(bp.InputError, match="values from index 65536 on: 1 of 34464 are NaN"):
+        bp.Problem(
+            {"x": (0.0, 1.0)}, {"u": field}, {"u": bp.Sensors("u", {"x": np.full(len(values), 0.5)}, mapped, 0.1)}
+        )

@@ -7,7 +7,7 @@ noise that is inferred divides all rows. The factor is found once, in double pre
 is squared, so that the rows can be used in single precision.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from bpinn.checks import blocks, some
+from bpinn.errors import InputError
 from bpinn.fields.base import Rows
 from bpinn.likelihoods import Normal
 from bpinn.measurements import Placed, Term
@@ -73,7 +75,7 @@ class Statistics(Readings):
         assert self.constant is not None
         count = np.ones(len(self.values))
         count[-1] = len(self._readings.values) - len(count) + 1
-        spread = np.full(len(count), np.std(self._readings.values))
+        spread = np.full(len(count), np.std(some(self._readings.values)))
         return {"values": self.values, "constant": self.constant, "count": count, "spread": spread}
 
 
@@ -98,11 +100,8 @@ def summarised(problem: Problem) -> Problem:
 def _statistics(problem: Problem, readings: Readings) -> Statistics | None:
     if not _possible(problem, readings):
         return None
-    slopes = [_slopes(term, points) for term, points in zip(*_terms_and_points(readings), strict=True)]
-    if any(s is None for s in slopes):
-        return None
-    factor = _factor(problem, readings, [s for s in slopes if s is not None])
-    if not np.all(np.isfinite(factor)):
+    factor = _factor(problem, readings)
+    if factor is None:
         return None
     rows, target = factor[:, :-1], factor[:, -1]
     cuts = np.cumsum([problem.fields[name].size(problem.bounds(name)) for name in sorted(readings.fields)])[:-1]
@@ -112,7 +111,7 @@ def _statistics(problem: Problem, readings: Readings) -> Statistics | None:
     noise = None
     if readings.noise is not None:
         noise = np.ones(len(target))
-        constant[-1] -= np.sum(np.log(readings.noise))
+        constant[-1] -= sum(float(np.sum(np.log(readings.noise[part]))) for part in blocks(len(readings.values)))
     placed = FactoredPlaces((Term(_sum(readings)),), parts, len(target))
     return Statistics(
         readings.name, placed, target, noise, readings.noise_name, Factored(), original=readings, constant=constant
@@ -130,10 +129,15 @@ def _possible(problem: Problem, readings: Readings) -> bool:
     terms = readings.quantity.terms
     points = len(readings.values) * sum(term.width for term in terms)
     few = size <= MOST_COEFFICIENTS and len(readings.values) > size and points >= RATIO * (size + 1)
-    return few and all(_is_affine(problem, term, len(readings.values)) for term in terms)
+    return few and all(_is_affine(term, _size_of_block(readings)) for term in terms)
 
 
-def _is_affine(problem: Problem, term: Term, count: int) -> bool:
+def _size_of_block(readings: Readings) -> int:
+    """How many readings have their rows in memory at once."""
+    return min(len(readings.values), max(1, BLOCK // sum(term.width for term in readings.quantity.terms)))
+
+
+def _is_affine(term: Term, count: int) -> bool:
     """Whether an equation is linear in its fields, up to a constant, with coefficients that are not inferred.
 
     By the operations that it is made of: numbers alone would not show what happens beyond them.
@@ -141,7 +145,10 @@ def _is_affine(problem: Problem, term: Term, count: int) -> bool:
     references = term.equation.references
     if any(isinstance(reference, Unknown) for reference in references):
         return False
-    traced = trace_equation(term.equation, count * term.width, {}, "sensors")
+    try:
+        traced = trace_equation(term.equation, count * term.width, {}, "sensors")
+    except InputError:  # it holds arrays with one entry per reading
+        return False
     return _affine(traced.jaxpr, [isinstance(reference, Partial) for reference in references]) is not None
 
 
@@ -179,65 +186,62 @@ def _inner(params: Mapping[str, Any]) -> Jaxpr | None:
 
 @dataclass(frozen=True)
 class _Slopes:
-    """A term where its fields are zero, and its derivatives by what it reads of them, at all its points."""
+    """A term where its fields are zero, and its derivatives by what it reads of them, at points."""
 
     constant: np.ndarray
     slopes: dict[Partial, np.ndarray]
 
-
-def _slopes(term: Term, points: Mapping[str, np.ndarray]) -> _Slopes | None:
-    references, count = term.equation.references, len(next(iter(points.values())))
-    with jax.enable_x64(True):
-        given = [
-            jnp.asarray(points[r.name], float) if isinstance(r, Coordinate) else jnp.zeros(count, float)
-            for r in references
-        ]
-        constant, push = jax.linearize(lambda *values: term.equation.call(values), *given)
-        slopes: dict[Partial, np.ndarray] = {}
-        for i, reference in enumerate(references):
-            if isinstance(reference, Partial):
-                own = push(*(jnp.ones(count) if i == j else jnp.zeros(count) for j in range(len(references))))
-                slopes[reference] = slopes.get(reference, 0.0) + np.asarray(own, float)
-    constant = np.asarray(constant, float)
-    finite = np.all(np.isfinite(constant)) and all(np.all(np.isfinite(own)) for own in slopes.values())
-    return _Slopes(constant, slopes) if finite else None
+    @classmethod
+    def of(cls, term: Term, points: Mapping[str, np.ndarray]) -> "_Slopes":
+        references, count = term.equation.references, len(next(iter(points.values())))
+        found: dict[Partial, np.ndarray] = {}
+        with jax.enable_x64(True):
+            given = [
+                jnp.asarray(points[r.name], float) if isinstance(r, Coordinate) else jnp.zeros(count, float)
+                for r in references
+            ]
+            constant, push = jax.linearize(lambda *values: term.equation.call(values), *given)
+            for i, reference in enumerate(references):
+                if isinstance(reference, Partial):
+                    own = push(*(jnp.ones(count) if i == j else jnp.zeros(count) for j in range(len(references))))
+                    found[reference] = found.get(reference, 0.0) + np.asarray(own, float)
+        return cls(np.asarray(constant, float), found)
 
 
-def _terms_and_points(readings: Readings) -> tuple[tuple[Term, ...], list[dict[str, np.ndarray]]]:
-    return readings.quantity.terms, readings.quantity.points(readings.quantity.rows)
-
-
-def _factor(problem: Problem, readings: Readings, slopes: Sequence[_Slopes]) -> np.ndarray:
-    """The triangular factor of all readings in units of their noise, targets in the last column."""
-    factor = np.zeros((0, 0))
-    for block in _blocks(problem, readings, slopes):
-        rows = np.concatenate([factor.reshape(-1, block.shape[1]), block])
+def _factor(problem: Problem, readings: Readings) -> np.ndarray | None:
+    """The triangular factor of readings in units of their noise, targets in the last column; None if not finite."""
+    quantity, factor = readings.quantity, None
+    size = _size_of_block(readings)
+    for first in range(0, quantity.count, size):
+        block = _block(problem, readings, np.arange(first, min(first + size, quantity.count)))
+        if not np.all(np.isfinite(block)):
+            return None
+        rows = block if factor is None else np.concatenate([factor, block])
         factor = np.asarray(np.linalg.qr(rows, mode="r"))
+    assert factor is not None
     return np.where(np.diag(factor) < 0, -1.0, 1.0)[:, None] * factor
 
 
-def _blocks(problem: Problem, readings: Readings, slopes: Sequence[_Slopes]) -> Iterator[np.ndarray]:
+def _block(problem: Problem, readings: Readings, rows: np.ndarray) -> np.ndarray:
     """Rows of readings for the coefficients of all fields, and their targets, in units of their noise."""
     names, quantity = sorted(readings.fields), readings.quantity
-    width = sum(term.width for term in quantity.terms)
-    for rows in np.array_split(quantity.rows, -(-quantity.count * width // BLOCK)):
-        columns: dict[str, Any] = dict.fromkeys(names, 0.0)
-        target = readings.values[rows]
-        every = zip(quantity.terms, slopes, quantity.points(rows), quantity.weights(rows), strict=True)
-        for term, own, points, weights in every:
-            some = (rows[:, None] * term.width + np.arange(term.width)).ravel()
-            weight = np.full(len(some), term.sign) if weights is None else term.sign * weights.ravel()
-            starts = np.arange(0, len(some), term.width)
-            target = target - np.add.reduceat(weight * own.constant[some], starts)
-            for reference, slope in own.slopes.items():
-                field, bounds = problem.fields[reference.field], problem.bounds(reference.field)
-                places = np.stack([points[c] for c in problem.inputs(reference.field)], axis=1)
-                basis, mean = field.fixed_basis(places, reference.orders, bounds)
-                factor = weight * slope[some]
-                columns[reference.field] = columns[reference.field] + np.add.reduceat(factor[:, None] * basis, starts)
-                target = target - np.add.reduceat(factor * mean, starts)
-        block = np.concatenate([*(columns[name] for name in names), target[:, None]], axis=1)
-        yield block if readings.noise is None else block / readings.noise[rows, None]
+    columns: dict[str, Any] = dict.fromkeys(names, 0.0)
+    target = np.asarray(readings.values[rows], float)
+    every = zip(quantity.terms, quantity.points(rows), quantity.weights(rows), strict=True)
+    for term, points, weights in every:
+        own, size = _Slopes.of(term, points), len(rows) * term.width
+        weight = np.full(size, term.sign) if weights is None else term.sign * weights.ravel()
+        starts = np.arange(0, size, term.width)
+        target = target - np.add.reduceat(weight * own.constant, starts)
+        for reference, slope in own.slopes.items():
+            field, bounds = problem.fields[reference.field], problem.bounds(reference.field)
+            places = np.stack([np.asarray(points[c], float) for c in problem.inputs(reference.field)], axis=1)
+            basis, mean = field.fixed_basis(places, reference.orders, bounds)
+            factor = weight * slope
+            columns[reference.field] = columns[reference.field] + np.add.reduceat(factor[:, None] * basis, starts)
+            target = target - np.add.reduceat(factor * mean, starts)
+    block = np.concatenate([*(columns[name] for name in names), target[:, None]], axis=1)
+    return block if readings.noise is None else block / np.asarray(readings.noise[rows], float)[:, None]
 
 
 def _sum(readings: Readings) -> Equation:
