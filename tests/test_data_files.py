@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.data_files import read_table
+from bpinn.data_files import limits, read_table
 from bpinn.data_files.numbers import WrongCell, codes_for_missing, to_numbers
 from bpinn.data_files.table import probable
 from bpinn.data_files.timestamps import UNITS, Clock, read_moments
@@ -144,10 +144,11 @@ def test_more_cells_than_can_be_used_are_not_read(text, tmp_path):
         read_table(tmp_path / "long.csv")
 
 
-def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_path):
+def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_path, monkeypatch):
     (tmp_path / "wide.csv").write_text("x," * 2**22)
     with pytest.raises(bp.InputError, match="more than 4,194,304 cells, which is the limit"):
         read_table(tmp_path / "wide.csv")
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 2**23)
     np.savez_compressed(tmp_path / "large.npz", x=np.zeros(2**23))
     with pytest.raises(bp.InputError, match="would unpack to 64 MiB, more than the limit of 64 MiB; leave some out"):
         read_table(tmp_path / "large.npz")
@@ -161,7 +162,7 @@ def test_lines_end_where_editors_end_them(tmp_path):
         read_table(tmp_path / "odd.csv")
 
 
-def test_parquet_needs_its_library(tmp_path):
+def test_parquet_needs_its_library(tmp_path, monkeypatch):
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")
     with pytest.raises(bp.InputError, match=r"pyarrow|cannot be read as Parquet"):
@@ -171,6 +172,11 @@ def test_parquet_needs_its_library(tmp_path):
 
     parquet.write_table(pyarrow.table({"x [m]": [0.0] * 2**22, "value": [0.0] * 2**22}), path)
     assert path.stat().st_size < 2**20
+    assert len(read_table(path).numbers("x")) == 2**22
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 2**22)
+    with pytest.raises(bp.InputError, match="8,388,608 numbers, more than the limit of 4,194,304 on this machine"):
+        read_table(path)
+    parquet.write_table(pyarrow.table({"label": ["a"] * (2**22 + 1)}), path)
     with pytest.raises(bp.InputError, match="more than 4,194,304 cells, which is the limit"):
         read_table(path)
     parquet.write_table(pyarrow.table({"x": [0.0, 1.0], "value": ["a", "b"]}), path)

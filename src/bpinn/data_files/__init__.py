@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bpinn.data_files.binary import read_npz, read_parquet, read_workbook
 from bpinn.data_files.delimited import read_text
-from bpinn.data_files.limits import LARGEST
+from bpinn.data_files.limits import check_bytes
 from bpinn.data_files.table import DataTable
 from bpinn.errors import InputError
 
@@ -31,9 +31,7 @@ def read_table(
     try:
         if not path.is_file():
             raise InputError(f"{shown}: there is no such file")
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise InputError(f"{shown}: {size / 2**20:.0f} MiB exceed the limit of {LARGEST / 2**20:.0f} MiB")
+        check_bytes(path, shown)
         if kind == ".npz":
             return read_npz(path, shown)
         if kind == ".parquet":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bpinn.data_files.delimited import without_units
-from bpinn.data_files.limits import LARGEST, MOST_CELLS, check_cells
+from bpinn.data_files.limits import LARGEST, check_cells, check_numbers, most_numbers
 from bpinn.data_files.numbers import is_missing
 from bpinn.data_files.table import Cells, DataTable, Places
 from bpinn.errors import InputError
@@ -17,7 +17,7 @@ from bpinn.run_folder.files import read_arrays
 
 def read_npz(path: Path, shown: str) -> DataTable:
     """The 1-D arrays of a NumPy archive."""
-    arrays = read_arrays(path, shown, 16 * MOST_CELLS)
+    arrays = read_arrays(path, shown, 8 * most_numbers())
     cells: list[Cells] = []
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "fiuUM":
@@ -46,12 +46,14 @@ def read_parquet(path: Path, shown: str) -> DataTable:
         raise InputError(f"{shown}: reading Parquet needs pyarrow; pip install pyarrow, or save as CSV") from None
     try:
         about = parquet.read_metadata(path)
-        check_cells(about.num_rows * about.num_columns, shown)
         schema = parquet.read_schema(path)
         readable = (types.is_integer, types.is_floating, types.is_decimal, types.is_timestamp, types.is_date)
         texts = (types.is_string, types.is_large_string)
         kept = [name for name, kind in zip(schema.names, schema.types, strict=True)
                 if any(is_it(kind) for is_it in (*readable, *texts))]  # fmt: skip
+        written = sum(any(is_it(kind) for is_it in texts) for kind in schema.types)
+        check_cells(about.num_rows * written, shown)
+        check_numbers(about.num_rows * (len(kept) - written), shown)
         table = parquet.read_table(path, columns=kept)
     except (ArrowException, OSError) as error:
         raise InputError(f"{shown}: cannot be read as Parquet: {error}") from None
