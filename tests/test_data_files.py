@@ -1,6 +1,7 @@
 """Files of readings: what is read, and what is said of what cannot be."""
 
 import datetime
+import json
 import sys
 import zipfile
 
@@ -160,6 +161,46 @@ def test_lines_end_where_editors_end_them(tmp_path):
     (tmp_path / "odd.csv").write_text("x,value\n0,1\x0b2,3\n")
     with pytest.raises(bp.InputError, match="line 2 has 3 cells"):
         read_table(tmp_path / "odd.csv")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_groups_have_a_column_in_each_array(version, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "data.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=version)
+    x = np.linspace(0.0, 1.0, 1000)
+    group.create_array("x", data=x, chunks=(300,))
+    group.create_array("n", data=np.arange(1000, dtype="i4"))
+    table = read_table(path)
+    assert table.names == ["n", "x"]
+    np.testing.assert_array_equal(table.numbers("x"), x)
+    np.testing.assert_array_equal(table.numbers("n"), np.arange(1000))
+    monkeypatch.setattr(limits, "MOST_CELLS", 1000)
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 1000)
+    with pytest.raises(bp.InputError, match="2,000 numbers, more than the limit of 1,000"):
+        read_table(path)
+    monkeypatch.undo()
+    group.create_array("map", data=np.zeros((2, 500)))
+    with pytest.raises(bp.InputError, match=r"'map' has shape \(2, 500\).*expected a 1-D array"):
+        read_table(path)
+    with pytest.raises(bp.InputError, match="only text files have an encoding"):
+        read_table(path, encoding="utf-8")
+
+
+def test_zarr_arrays_that_could_run_code_are_refused(tmp_path):
+    pytest.importorskip("zarr")
+    folder = tmp_path / "data.zarr" / "x"
+    folder.mkdir(parents=True)
+    about = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<f8", "compressor": None, "fill_value": 0}
+    (folder / ".zarray").write_text(json.dumps({**about, "order": "C", "filters": [{"id": "pickle", "protocol": 5}]}))
+    with pytest.raises(bp.InputError, match="'x' is packed with 'pickle'; save it with one of"):
+        read_table(tmp_path / "data.zarr")
+    (folder / ".zarray").write_text("{")
+    with pytest.raises(bp.InputError, match="cannot be read as Zarr"):
+        read_table(tmp_path / "data.zarr")
+    (folder / ".zarray").unlink()
+    with pytest.raises(bp.InputError, match="there are no arrays in it"):
+        read_table(tmp_path / "data.zarr")
 
 
 def test_parquet_needs_its_library(tmp_path, monkeypatch):

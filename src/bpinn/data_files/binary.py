@@ -26,14 +26,15 @@ def read_npz(path: Path, shown: str) -> DataTable:
                 "expected a 1-D array of real numbers"
             )
         if array.dtype.kind == "M":
-            cells.append(_dates(array))
+            cells.append(dates_of(array))
         else:
             cells.append([str(cell) for cell in array] if array.dtype.kind == "U" else array.astype(float))
     places = range(1, 1 + max(map(len, cells), default=0))
     return DataTable(shown, tuple(arrays), tuple(cells), Places(places, "row"))
 
 
-def _dates(array: np.ndarray) -> list[str]:
+def dates_of(array: np.ndarray) -> list[str]:
+    """Times as text, which is empty where there is none."""
     texts = np.datetime_as_string(array.astype("datetime64[us]"))
     return ["" if text == "NaT" else str(text) for text in texts]
 
@@ -64,7 +65,7 @@ def read_parquet(path: Path, shown: str) -> DataTable:
         elif types.is_timestamp(column.type) or types.is_date(column.type):
             zone = "Z" if getattr(column.type, "tz", None) else ""  # arrow keeps such times in UTC
             moments = column.combine_chunks().to_numpy(zero_copy_only=False)
-            cells.append([date and date + zone for date in _dates(moments)])
+            cells.append([date and date + zone for date in dates_of(moments)])
         else:
             cells.append(np.asarray(column.to_pandas(), float))
     return DataTable(shown, tuple(table.column_names), tuple(cells), Places(range(1, table.num_rows + 1), "row"))
