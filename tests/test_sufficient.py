@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bpinn as bp
+from bpinn import sufficient
 from bpinn.coordinates import Coordinates, reference_at
 from bpinn.engine.advance import suited
 from bpinn.sufficient import LEAST, Statistics, summarised
@@ -151,9 +152,26 @@ def test_methods_that_look_at_readings_get_each_of_them():
     posterior = bp.Posterior(problem({"u": many()}))
     taken = {
         type(method).__name__: len(suited(posterior, method).data["values"][0])
-        for method in (bp.HMC(), bp.SMC(), bp.VI(), bp.LastLayer(), bp.PINN(), bp.VI(batch=100), bp.EnsembleKalman())
+        for method in (
+            bp.HMC(),
+            bp.Collapsed(),
+            bp.SMC(),
+            bp.VI(),
+            bp.LastLayer(),
+            bp.PINN(),
+            bp.VI(batch=100),
+            bp.EnsembleKalman(),
+        )
     }
-    assert taken == {"HMC": 7, "SMC": 7, "VI": COUNT, "LastLayer": 7, "PINN": COUNT, "EnsembleKalman": COUNT}
+    assert taken == {
+        "HMC": 7,
+        "Collapsed": 7,
+        "SMC": 7,
+        "VI": COUNT,
+        "LastLayer": 7,
+        "PINN": COUNT,
+        "EnsembleKalman": COUNT,
+    }
     assert len(suited(posterior, bp.VI()).data["values"][0]) == 7
 
 
@@ -169,6 +187,25 @@ def test_draws_are_those_of_the_exact_posterior_and_the_verdict_sees_all_reading
     health = result.diagnose()
     assert health.verdict == "good", health.reasons
     assert f"{COUNT}" in str(bp.predictive.check(result))
+
+
+def test_noise_and_unknowns_are_those_of_a_run_with_each_reading(monkeypatch):
+    def figures():
+        law = bp.Sensors(decay, {"x": np.linspace(0.0, 1.0, 30)}, 0.0, 0.3)
+        stated = problem({"u": many(noise=dist.HalfNormal(1.0)), "law": law}, {"rate": dist.Normal(0.0, 1.0)})
+        result = bp.infer(stated, bp.Collapsed(num_draws=1000, chains=2), seed=0, progress=False)
+        return isinstance(summarised(stated).readings[0], Statistics), result
+
+    short, one = figures()
+    monkeypatch.setattr(sufficient, "LEAST", 10**9)
+    whole, other = figures()
+    assert short
+    assert not whole
+    draws = 300  # effective ones, at least
+    for name in ("noise_u", "rate"):
+        a, b = one.draws(name).ravel(), other.draws(name).ravel()
+        assert abs(a.mean() - b.mean()) < 4 * b.std() * np.sqrt(2 / draws)
+        assert abs(a.std() / b.std() - 1) < 4 / np.sqrt(draws)
 
 
 def test_readings_on_disk_are_not_read_whole_into_memory(tmp_path):
