@@ -1,6 +1,7 @@
 """Files of readings: what is read, and what is said of what cannot be."""
 
 import datetime
+import json
 import sys
 import zipfile
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.data_files import read_table
+from bpinn.data_files import limits, read_table
 from bpinn.data_files.numbers import WrongCell, codes_for_missing, to_numbers
 from bpinn.data_files.table import probable
 from bpinn.data_files.timestamps import UNITS, Clock, read_moments
@@ -144,10 +145,11 @@ def test_more_cells_than_can_be_used_are_not_read(text, tmp_path):
         read_table(tmp_path / "long.csv")
 
 
-def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_path):
+def test_many_columns_and_large_archives_are_refused_before_they_are_read(tmp_path, monkeypatch):
     (tmp_path / "wide.csv").write_text("x," * 2**22)
     with pytest.raises(bp.InputError, match="more than 4,194,304 cells, which is the limit"):
         read_table(tmp_path / "wide.csv")
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 2**23)
     np.savez_compressed(tmp_path / "large.npz", x=np.zeros(2**23))
     with pytest.raises(bp.InputError, match="would unpack to 64 MiB, more than the limit of 64 MiB; leave some out"):
         read_table(tmp_path / "large.npz")
@@ -161,7 +163,47 @@ def test_lines_end_where_editors_end_them(tmp_path):
         read_table(tmp_path / "odd.csv")
 
 
-def test_parquet_needs_its_library(tmp_path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_groups_have_a_column_in_each_array(version, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "data.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=version)
+    x = np.linspace(0.0, 1.0, 1000)
+    group.create_array("x", data=x, chunks=(300,))
+    group.create_array("n", data=np.arange(1000, dtype="i4"))
+    table = read_table(path)
+    assert table.names == ["n", "x"]
+    np.testing.assert_array_equal(table.numbers("x"), x)
+    np.testing.assert_array_equal(table.numbers("n"), np.arange(1000))
+    monkeypatch.setattr(limits, "MOST_CELLS", 1000)
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 1000)
+    with pytest.raises(bp.InputError, match="2,000 numbers, more than the limit of 1,000"):
+        read_table(path)
+    monkeypatch.undo()
+    group.create_array("map", data=np.zeros((2, 500)))
+    with pytest.raises(bp.InputError, match=r"'map' has shape \(2, 500\).*expected a 1-D array"):
+        read_table(path)
+    with pytest.raises(bp.InputError, match="only text files have an encoding"):
+        read_table(path, encoding="utf-8")
+
+
+def test_zarr_arrays_that_could_run_code_are_refused(tmp_path):
+    pytest.importorskip("zarr")
+    folder = tmp_path / "data.zarr" / "x"
+    folder.mkdir(parents=True)
+    about = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<f8", "compressor": None, "fill_value": 0}
+    (folder / ".zarray").write_text(json.dumps({**about, "order": "C", "filters": [{"id": "pickle", "protocol": 5}]}))
+    with pytest.raises(bp.InputError, match="'x' is packed with 'pickle'; save it with one of"):
+        read_table(tmp_path / "data.zarr")
+    (folder / ".zarray").write_text("{")
+    with pytest.raises(bp.InputError, match="cannot be read as Zarr"):
+        read_table(tmp_path / "data.zarr")
+    (folder / ".zarray").unlink()
+    with pytest.raises(bp.InputError, match="there are no arrays in it"):
+        read_table(tmp_path / "data.zarr")
+
+
+def test_parquet_needs_its_library(tmp_path, monkeypatch):
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")
     with pytest.raises(bp.InputError, match=r"pyarrow|cannot be read as Parquet"):
@@ -171,6 +213,11 @@ def test_parquet_needs_its_library(tmp_path):
 
     parquet.write_table(pyarrow.table({"x [m]": [0.0] * 2**22, "value": [0.0] * 2**22}), path)
     assert path.stat().st_size < 2**20
+    assert len(read_table(path).numbers("x")) == 2**22
+    monkeypatch.setattr(limits, "MOST_NUMBERS", 2**22)
+    with pytest.raises(bp.InputError, match="8,388,608 numbers, more than the limit of 4,194,304 on this machine"):
+        read_table(path)
+    parquet.write_table(pyarrow.table({"label": ["a"] * (2**22 + 1)}), path)
     with pytest.raises(bp.InputError, match="more than 4,194,304 cells, which is the limit"):
         read_table(path)
     parquet.write_table(pyarrow.table({"x": [0.0, 1.0], "value": ["a", "b"]}), path)

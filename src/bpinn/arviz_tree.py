@@ -117,7 +117,7 @@ def _by_reading(result: Result, names: Mapping[str, str], seed: int) -> dict[str
 def _predictive(result: Result, names: Mapping[str, str], seed: int) -> xr.Dataset:
     """New readings at the places of the readings, noise included."""
     chains, draws, dim = result.z.shape
-    posterior, rng = result.posterior, np.random.default_rng(seed)
+    posterior, rng = result.posterior.by_reading, np.random.default_rng(seed)
     values = predicted(posterior.model, result.z.reshape(-1, dim), posterior.data)
     found = {}
     for readings, mean in zip(result.problem.readings, values, strict=True):
@@ -128,7 +128,8 @@ def _predictive(result: Result, names: Mapping[str, str], seed: int) -> xr.Datas
 
 
 def _log_likelihood(result: Result, names: Mapping[str, str]) -> xr.Dataset:
-    posterior, data = result.posterior, result.posterior.data
+    posterior = result.posterior.by_reading
+    data = posterior.data
     one = partial(posterior.model.pointwise_log_likelihood, data=data)
     evaluate = jax.jit(lambda z: jax.lax.map(one, z, batch_size=AT_ONCE))
     flat = result.z.reshape(-1, result.z.shape[-1])

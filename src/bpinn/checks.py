@@ -1,7 +1,7 @@
 """Validation of user input, with one clear message for each possible mistake."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,6 +15,8 @@ from bpinn.errors import BpinnWarning, InputError
 if TYPE_CHECKING:
     from bpinn.fields import Field
 
+BLOCK = 2**16  # readings
+MOST_LOOKED_AT = 2**20  # readings from which priors and tolerances are chosen
 FEWEST_STEPS = 4  # of floating point numbers near a reading, within its noise; with one, HMC does not leave warm-up
 
 NOT_NUMBERS = {  # by the kind of an array, with what to do
@@ -35,8 +37,25 @@ def is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
+def blocks(count: int) -> Iterator[slice]:
+    """Parts of arrays that are looked at together, so that files on disk are not read whole into memory."""
+    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
+
+
+def some(values: np.ndarray) -> np.ndarray:
+    """The values, or of very many evenly spaced ones."""
+    return values[:: max(1, len(values) // MOST_LOOKED_AT)]
+
+
 def numbers(value: Any, where: str) -> np.ndarray:
-    """The value as a float64 array of finite real numbers that floating point can hold."""
+    """The value as a float64 array of finite real numbers that floating point can hold.
+
+    A memory map of such numbers stays on disk, in its own precision.
+    """
+    if isinstance(value, np.memmap) and value.ndim == 1 and value.dtype in (np.float32, np.float64):
+        for part in blocks(len(value)):
+            numbers(np.array(value[part]), where if part.start == 0 else f"{where} from index {part.start} on")
+        return np.asarray(value)
     if np.ma.isMaskedArray(value):
         value = np.where(np.ma.getmaskarray(value), np.nan, value.data) if np.ma.is_masked(value) else value.data
     try:
@@ -68,7 +87,7 @@ def numbers(value: Any, where: str) -> np.ndarray:
     return array
 
 
-def warn_precision(values: np.ndarray, noise: np.ndarray, where: str) -> None:
+def warn_precision(values: np.ndarray, noise: np.ndarray, where: str) -> bool:
     """Warn if readings have more digits than floating point does: chains would see steps, not a smooth density."""
     kind = jnp.finfo(jnp.result_type(float))
     lost = noise < FEWEST_STEPS * float(kind.eps) * np.abs(values)
@@ -81,6 +100,7 @@ def warn_precision(values: np.ndarray, noise: np.ndarray, where: str) -> None:
             BpinnWarning,
             stacklevel=4,
         )
+    return bool(np.any(lost))
 
 
 def _describe(value: Any, array: np.ndarray) -> str:

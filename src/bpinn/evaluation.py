@@ -159,7 +159,8 @@ class Evaluation:
         for name, field, bounds, inputs in self.fields:
             if name in self.requests:
                 users, wanted = self.requests[name]
-                points = [np.stack([at[i][c] for c in inputs], axis=1) for i in users]
+                # Statistics of readings have rows of fields in place of coordinates, see `bpinn.sufficient`.
+                points = [at[i][name] if name in at[i] else np.stack([at[i][c] for c in inputs], axis=1) for i in users]
                 prepared[name] = field.prepare(points, wanted, bounds)
         coordinates = [
             {r.name: on_device(at[i][r.name]) for r in task.references if isinstance(r, Coordinate)}

@@ -35,7 +35,7 @@ class Model:
     def __init__(self, problem: Problem, monitor: Monitor, batch: int | None = None):
         self.parameters = Parameters(problem)
         self.dim = self.parameters.dim
-        leading = [not (r.is_exact and len(r.equation.references) > 1) for r in problem.readings]
+        leading = [r.leads for r in problem.readings]
         self.leads = any(leading) and not all(leading)  # whether some readings lead others while annealing
         self.groups = tuple(
             Group(r.likelihood, r.noise_name, r.neutral, self.leads and leads)
@@ -139,7 +139,7 @@ class Model:
             "monitor": self.monitor.prepare([q.placed for q in monitor.quantities]),
             "values": [on_device(r.values) for r in problem.readings],
             "noise": [None if r.noise is None else on_device(r.noise) for r in problem.readings],
-            "readings": [jax.tree.map(on_device, r.likelihood.prepare(r.values, r.noise)) for r in problem.readings],
+            "readings": [jax.tree.map(on_device, r.prepared()) for r in problem.readings],
         }
         if self.chunks > 1:
             return data | {"chunks": self._stacked(self.sensors, problem, data, self.chunks)}
@@ -287,7 +287,8 @@ class Model:
             self.groups, data["readings"], self.pointwise_log_likelihood(z, data), strict=True
         ):
             if group.noise_name is None:
-                found.append(2.0 * jnp.mean(prepared["constant"] - own))
+                off, count = prepared["constant"] - own, prepared.get("count")
+                found.append(2.0 * (jnp.mean(off) if count is None else jnp.sum(off) / jnp.sum(count)))
         return jnp.max(jnp.stack(found))
 
     def log_density(self, z: Array, data: Any) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,6 +16,7 @@ from bpinn.model import Model
 from bpinn.monitor import Monitor
 from bpinn.problem import Problem
 from bpinn.quantity_at import QuantityAt
+from bpinn.sufficient import summarised
 
 if TYPE_CHECKING:
     from bpinn.coordinates import Coordinates
@@ -63,16 +64,30 @@ class Posterior:
     def __init__(self, problem: Problem, *, native: bool = False):
         self.problem = problem
         self.monitor = Monitor(problem)
+        self._evaluate(summarised(problem), native)
+
+    def _evaluate(self, problem: Problem, native: bool) -> None:
+        self._evaluated = problem
         self.model = Model(problem, self.monitor).compiled(native)
         self.data = self.model.data_of(problem, self.monitor)
+
+    @cached_property
+    def by_reading(self) -> "Posterior":
+        """The same posterior without sufficient statistics: its model predicts each reading."""
+        if self._evaluated is self.problem:
+            return self
+        other = copy(self)
+        other._evaluate(self.problem, self.model.native)
+        return other
 
     def in_batches(self, batch: int | None) -> "Posterior":
         """The same posterior, with random batches of about ``batch`` readings for methods that use them."""
         if batch is None:
             return self
-        other = copy(self)
-        other.model = Model(self.problem, self.monitor, batch).compiled(self.model.native)
-        other.data = self.data | {"batches": other.model.batches_of(self.problem, self.data)}
+        whole = self.by_reading
+        other = copy(whole)
+        other.model = Model(self.problem, self.monitor, batch).compiled(whole.model.native)
+        other.data = whole.data | {"batches": other.model.batches_of(self.problem, whole.data)}
         return other
 
     @property

@@ -174,7 +174,7 @@ def _prior_draws(model: Model, key: Array, n: int) -> Array:
 
 def expected_of(result: Result, z: np.ndarray) -> list[np.ndarray]:
     """Noise-free predictions of the readings, (draws, readings) for each group of sensors."""
-    posterior = result.posterior
+    posterior = result.posterior.by_reading
     flat = z.reshape(-1, z.shape[-1])
     return [np.asarray(values, float) for values in predicted(posterior.model, flat, posterior.data)]
 

@@ -155,7 +155,7 @@ def check(problem: Problem, *, draws: int = 1000, seed: int = 0) -> PriorCheck:
 def replicas(problem: Problem, draws: int, seed: int) -> Iterator[tuple[Readings, np.ndarray]]:
     """Each group of sensors with readings drawn from the prior, noise included, (draws, readings)."""
     keys = _keys(draws, seed, "prior.check")
-    posterior = Posterior(problem)
+    posterior = Posterior(problem).by_reading
     z = _sample(posterior.model.parameters, keys)
     scalars = jax.vmap(lambda z: posterior.model.parameters.split(z)[1])(z)
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bpinn.checks import (
+    blocks,
     check_domain,
     check_fields,
     check_positive,
@@ -17,6 +18,7 @@ from bpinn.checks import (
     check_unknowns,
     count,
     numbers,
+    some,
     warn_precision,
 )
 from bpinn.errors import BpinnWarning, InputError
@@ -155,7 +157,7 @@ class Problem(Shown):
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
             trace_equation(equation, 2, shapes, where)  # which says what is wrong with it
             values = {f: [r.values for n, r in read.items() if given[n].quantity == f] for f in self.fields}
-            found = {f: np.concatenate(parts) for f, parts in values.items() if parts}
+            found = {f: np.concatenate([*map(some, parts)]) for f, parts in values.items() if parts}
             spreads, centres = ({f: float(of(v)) for f, v in found.items()} for of in (np.std, np.mean))
             size = Arbitrary(equation, self.names, self.unknowns, spreads, centres).typical_size()
             if not 0 < size < np.inf:
@@ -192,7 +194,7 @@ class Problem(Shown):
         orders = tuple(r.orders for r in references if isinstance(r, Partial) and r.field == name)
         try:
             surrogate.check_derivatives([orders])
-            return surrogate.completed(np.concatenate([np.zeros(0), *of_itself]), self.bounds(name))
+            return surrogate.completed(np.concatenate([np.zeros(0), *map(some, of_itself)]), self.bounds(name))
         except InputError as error:
             raise InputError(f"field {name!r}: {error}") from None
 
@@ -282,16 +284,18 @@ class Problem(Shown):
             points, shape = {c: np.broadcast_to(a, (count_,)) for c, a in points.items()}, (count_,)
         size = int(np.prod(shape))
         placed = Placed(terms, points, size)
-        self._warn_outside(
-            [(c, a) for part in placed.points(placed.rows) for c, a in part.items() if c in itself], where
-        )
+        if itself:
+            self._warn_outside(
+                [(c, a) for part in placed.points(placed.rows) for c, a in part.items() if c in itself], where
+            )
         return placed, shape
 
     def _warn_outside(self, positions: Sequence[tuple[str, np.ndarray]], where: str) -> None:
         for c, a in positions:
             low, high = self.domain[c]
             slack = 1e-9 * (high - low)
-            outside = int(np.sum((a < low - slack) | (a > high + slack)))
+            parts = (np.ravel(a)[part] for part in blocks(a.size))
+            outside = sum(int(np.sum((part < low - slack) | (part > high + slack))) for part in parts)
             if outside:
                 warnings.warn(
                     f"{where}: {outside} of {a.size} positions of {c} lie outside the domain [{low:g}, {high:g}]",
@@ -322,9 +326,11 @@ class Problem(Shown):
         likelihood.check(values, where)
         noise, noise_name = self._noise(sensors.noise, values.shape, shape, name, likelihood)
         if noise is not None:
-            with np.errstate(all="ignore"):
-                spread = np.broadcast_to(np.asarray(likelihood.sd(values, noise), float), values.shape)
-            warn_precision(values, spread, where)
+            for part in blocks(len(values)):
+                with np.errstate(all="ignore"):
+                    spread = np.asarray(likelihood.sd(values[part], noise[part]), float)
+                if warn_precision(values[part], np.broadcast_to(spread, values[part].shape), where):
+                    break
         readings = Readings(name, quantity, values, noise, noise_name, likelihood, sensors.neutral)
         if not isinstance(readings.equation.function, StoredFunction):  # calling a stored one raises a clear error
             shapes = {n: p.shape() for n, p in self.unknowns.items()}
@@ -376,4 +382,4 @@ class Problem(Shown):
                 f"{where} must be positive, got {levels.min():g}; for exact physics give a small tolerance, "
                 "such as 1e-3"
             )
-        return np.broadcast_to(levels.ravel() if levels.ndim else levels, flat).copy(), None
+        return np.broadcast_to(levels.ravel() if levels.ndim else levels, flat), None

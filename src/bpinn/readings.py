@@ -81,6 +81,15 @@ class Readings:
         return is_exact(self.values, len(self.values), self.noise, self.likelihood)
 
     @property
+    def leads(self) -> bool:
+        """Whether these are readings of fields, which lead equations while the likelihood is annealed."""
+        return not (self.is_exact and len(self.equation.references) > 1)
+
+    def prepared(self) -> dict[str, np.ndarray]:
+        """Arrays that the log density needs, see `Likelihood.prepare`."""
+        return self.likelihood.prepare(self.values, self.noise)
+
+    @property
     def size(self) -> str:
         """How many there are, in words: '12 readings', '60 points'."""
         return counted(len(self.values), self.is_exact, self.sampled_from)

@@ -81,7 +81,7 @@ def exact(problem: Problem) -> GaussianPosterior:
     _check(problem, "exact")
     _check_normal(problem)
     with jax.enable_x64(True):
-        posterior = Posterior(problem)
+        posterior = Posterior(problem).by_reading
         model, data = posterior.model, posterior.data
 
         def predicted(z: jax.Array) -> jax.Array:

@@ -72,7 +72,7 @@ def _evidence_ratio(result: Result, group: int, factor: float) -> np.ndarray | f
     readings = result.problem.readings
     if not readings[group].neutral:
         return 0.0
-    posterior = Posterior(result.problem)
+    posterior = Posterior(result.problem).by_reading
     model, data = posterior.model, posterior.data
     noise = [n if n is None or i != group else factor * n for i, n in enumerate(data["noise"])]
     one = jax.jit(lambda z, data: jax.lax.map(lambda row: model.log_evidence(row, data), z))

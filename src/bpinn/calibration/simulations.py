@@ -54,10 +54,10 @@ def simulate(problem: Problem, seed: int) -> tuple[Problem, np.ndarray]:
         >>> z.shape == (bp.Posterior(problem).dim,)
         True
     """
-    posterior = Posterior(problem)
+    posterior = Posterior(problem).by_reading
     if not posterior.model.neutral_linear:
         problem = _as_readings(problem)
-        posterior = Posterior(problem)
+        posterior = Posterior(problem).by_reading
     rng = np.random.default_rng([seed, 1])
     z = _drawn(posterior, seed, rng)
     values = np.asarray(posterior.model.functionals(z, posterior.data)).astype(float)

@@ -1,11 +1,12 @@
-"""Read data files: text tables, NumPy archives, Parquet, Excel. Every message names file, line and column."""
+"""Read data files: text tables, NumPy archives, Parquet, Zarr, Excel. Every message names file, line and column."""
 
 from pathlib import Path
 
 from bpinn.data_files.binary import read_npz, read_parquet, read_workbook
 from bpinn.data_files.delimited import read_text
-from bpinn.data_files.limits import LARGEST
+from bpinn.data_files.limits import check_bytes
 from bpinn.data_files.table import DataTable
+from bpinn.data_files.zarr_groups import read_zarr
 from bpinn.errors import InputError
 
 WORKBOOKS = (".xlsx", ".xlsm")
@@ -17,7 +18,7 @@ def read_table(
     """The table in a file; its cells are converted when they are used.
 
     Arguments:
-        path: the file: ``.npz``, ``.parquet``, ``.xlsx``, or text with columns under any other name.
+        path: the file: ``.npz``, ``.parquet``, ``.zarr``, ``.xlsx``, or text with columns under any other name.
         shown: the name of the file in messages.
         sheet: the sheet of a workbook, by name or number.
         encoding: of a text file; UTF-8 by default.
@@ -26,14 +27,14 @@ def read_table(
     kind = path.suffix.lower()
     if sheet is not None and kind not in WORKBOOKS:
         raise InputError(f"{shown}: only Excel workbooks have sheets; remove sheet")
-    if encoding is not None and kind in (*WORKBOOKS, ".npz", ".parquet"):
+    if encoding is not None and kind in (*WORKBOOKS, ".npz", ".parquet", ".zarr"):
         raise InputError(f"{shown}: only text files have an encoding; remove encoding")
     try:
+        if kind == ".zarr" and path.is_dir():
+            return read_zarr(path, shown)
         if not path.is_file():
             raise InputError(f"{shown}: there is no such file")
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise InputError(f"{shown}: {size / 2**20:.0f} MiB exceed the limit of {LARGEST / 2**20:.0f} MiB")
+        check_bytes(path, shown)
         if kind == ".npz":
             return read_npz(path, shown)
         if kind == ".parquet":

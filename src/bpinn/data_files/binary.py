@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bpinn.data_files.delimited import without_units
-from bpinn.data_files.limits import LARGEST, MOST_CELLS, check_cells
+from bpinn.data_files.limits import LARGEST, check_cells, check_numbers, most_numbers
 from bpinn.data_files.numbers import is_missing
 from bpinn.data_files.table import Cells, DataTable, Places
 from bpinn.errors import InputError
@@ -17,7 +17,7 @@ from bpinn.run_folder.files import read_arrays
 
 def read_npz(path: Path, shown: str) -> DataTable:
     """The 1-D arrays of a NumPy archive."""
-    arrays = read_arrays(path, shown, 16 * MOST_CELLS)
+    arrays = read_arrays(path, shown, 8 * most_numbers())
     cells: list[Cells] = []
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "fiuUM":
@@ -26,14 +26,15 @@ def read_npz(path: Path, shown: str) -> DataTable:
                 "expected a 1-D array of real numbers"
             )
         if array.dtype.kind == "M":
-            cells.append(_dates(array))
+            cells.append(dates_of(array))
         else:
             cells.append([str(cell) for cell in array] if array.dtype.kind == "U" else array.astype(float))
     places = range(1, 1 + max(map(len, cells), default=0))
     return DataTable(shown, tuple(arrays), tuple(cells), Places(places, "row"))
 
 
-def _dates(array: np.ndarray) -> list[str]:
+def dates_of(array: np.ndarray) -> list[str]:
+    """Times as text, which is empty where there is none."""
     texts = np.datetime_as_string(array.astype("datetime64[us]"))
     return ["" if text == "NaT" else str(text) for text in texts]
 
@@ -46,12 +47,14 @@ def read_parquet(path: Path, shown: str) -> DataTable:
         raise InputError(f"{shown}: reading Parquet needs pyarrow; pip install pyarrow, or save as CSV") from None
     try:
         about = parquet.read_metadata(path)
-        check_cells(about.num_rows * about.num_columns, shown)
         schema = parquet.read_schema(path)
         readable = (types.is_integer, types.is_floating, types.is_decimal, types.is_timestamp, types.is_date)
         texts = (types.is_string, types.is_large_string)
         kept = [name for name, kind in zip(schema.names, schema.types, strict=True)
                 if any(is_it(kind) for is_it in (*readable, *texts))]  # fmt: skip
+        written = sum(any(is_it(kind) for is_it in texts) for kind in schema.types)
+        check_cells(about.num_rows * written, shown)
+        check_numbers(about.num_rows * (len(kept) - written), shown)
         table = parquet.read_table(path, columns=kept)
     except (ArrowException, OSError) as error:
         raise InputError(f"{shown}: cannot be read as Parquet: {error}") from None
@@ -62,7 +65,7 @@ def read_parquet(path: Path, shown: str) -> DataTable:
         elif types.is_timestamp(column.type) or types.is_date(column.type):
             zone = "Z" if getattr(column.type, "tz", None) else ""  # arrow keeps such times in UTC
             moments = column.combine_chunks().to_numpy(zero_copy_only=False)
-            cells.append([date and date + zone for date in _dates(moments)])
+            cells.append([date and date + zone for date in dates_of(moments)])
         else:
             cells.append(np.asarray(column.to_pandas(), float))
     return DataTable(shown, tuple(table.column_names), tuple(cells), Places(range(1, table.num_rows + 1), "row"))

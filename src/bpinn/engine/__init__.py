@@ -17,7 +17,7 @@ import numpy as np
 
 from bpinn.convergence import statistics
 from bpinn.engine import interrupts
-from bpinn.engine.advance import Program
+from bpinn.engine.advance import Program, suited
 from bpinn.engine.gather import Draws as Draws
 from bpinn.engine.gather import complete, draws_of, history_of
 from bpinn.engine.records import joined
@@ -87,7 +87,7 @@ def _run(
     history: dict[str, np.ndarray] = {}
     interrupted = False
     stages = method.stages()
-    posterior = posterior.in_batches(method.readings_at_once)
+    posterior = suited(posterior, method)
     for number, stage in enumerate(stages):
         last = number == len(stages) - 1
         if interrupted and not last:

@@ -138,6 +138,12 @@ class Program:
         return _block(self.compiled_stage, self.model, self.data, state, key, *numbers, size=BLOCK_STEPS)
 
 
+def suited(posterior: Posterior, method: Method) -> Posterior:
+    """The posterior as a method needs it: with statistics of readings, each of them, or batches of them."""
+    each = posterior if method.takes_statistics else posterior.by_reading
+    return each.in_batches(method.readings_at_once)
+
+
 def _rebuilt(problem: Problem, method: Method, number: int, seed: int, double: bool) -> Program:
     with jax.enable_x64(double):
-        return Program(Posterior(problem).in_batches(method.readings_at_once), method, number, seed)
+        return Program(suited(Posterior(problem), method), method, number, seed)

@@ -35,6 +35,12 @@ class Wanted(NamedTuple):
     scales: Mapping[str, Array]
 
 
+class Rows(NamedTuple):
+    """In place of points: what multiplies the coefficients of a fixed basis, shape (n, size)."""
+
+    matrix: np.ndarray
+
+
 class Features(NamedTuple):
     """The field before its link as an affine function: ``columns @ theta[linear] + offset``, for each group.
 
@@ -153,6 +159,18 @@ class Field(ABC):
     def offset(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams] | None:
         """The offset of `features`; None if it is zero."""
         return self.features(theta, prepared, wanted).offset
+
+    def fixed_basis(self, points: np.ndarray, index: MultiIndex, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+        """A derivative before the link at points: what multiplies the coefficients, (n, size), and what is added, (n,).
+
+        For fields with a basis that nothing inferred changes, apart from the sizes of the coefficients. In double
+        precision. `prepare` of these fields takes `Rows` in place of a group's points.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no fixed basis")
+
+    @property
+    def has_fixed_basis(self) -> bool:
+        return type(self).fixed_basis is not Field.fixed_basis
 
     def criticism(self, scales: Mapping[str, np.ndarray], bounds: Bounds) -> list[tuple[str, str]]:
         """What speaks against the field, given posterior draws of its scales by name: reasons, each with advice."""

@@ -15,11 +15,10 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from bpinn.arrays import on_device
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
-from bpinn.fields.karhunen_loeve import cut, mean_at
+from bpinn.fields.karhunen_loeve import cut, mean_at, prepared
 from bpinn.fields.kernels import RationalQuadratic, Stationary
 from bpinn.fields.scales import Inferred, far_above
 from bpinn.registry import register
@@ -196,16 +195,11 @@ class GaussianProcess(Field):
 
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
         self.check_derivatives(requests)
-        grid = _grid(self, bounds)
-        rows, means = [], []
-        for x, wanted in zip(points, self.needed(requests), strict=True):
-            for index in wanted:
-                rows.append(grid.at(x, index))
-                means.append(mean_at(self.mean if self.mean is not None else 0.0, x, index))
-        return {
-            "basis": on_device(np.concatenate(rows)),
-            "mean": on_device(np.concatenate(means)),
-        }
+        return prepared(self, points, requests, bounds)
+
+    def fixed_basis(self, points: np.ndarray, index: MultiIndex, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+        mean = self.mean if self.mean is not None else 0.0
+        return _grid(self, bounds).at(points, index), mean_at(mean, points, index)
 
     def _roots(self, wanted: Wanted) -> Array:
         """Prior standard deviation of each coefficient, given the scales."""

@@ -13,7 +13,7 @@ from jax import Array
 from bpinn.arrays import on_device
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
-from bpinn.fields.base import Bounds, Features, Field, Request, Streams, Wanted
+from bpinn.fields.base import Bounds, Features, Field, Request, Rows, Streams, Wanted
 from bpinn.fields.kernels import Eigenpairs, Kernel, Stationary, eigenpairs
 from bpinn.registry import register
 
@@ -107,16 +107,10 @@ class KarhunenLoeve(Field):
         return theta
 
     def prepare(self, points: Sequence[np.ndarray], requests: Sequence[Request], bounds: Bounds) -> Any:
-        basis = _basis(self, bounds)
-        rows, means = [], []
-        for x, wanted in zip(points, self.needed(requests), strict=True):
-            for index in wanted:
-                rows.append(basis.at(x, index))
-                means.append(mean_at(self.mean, x, index))
-        return {
-            "basis": on_device(np.concatenate(rows)),
-            "mean": on_device(np.concatenate(means)),
-        }
+        return prepared(self, points, requests, bounds)
+
+    def fixed_basis(self, points: np.ndarray, index: MultiIndex, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+        return _basis(self, bounds).at(points, index), mean_at(self.mean, points, index)
 
     def raw(self, theta: Array, prepared: Any, wanted: Wanted) -> list[Streams]:
         return cut(prepared["basis"] @ theta + prepared["mean"], wanted)
@@ -135,6 +129,20 @@ class KarhunenLoeve(Field):
         kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
         names = " and ".join(dict.fromkeys(getattr(k, "__name__", type(k).__name__) for k in kernels))
         return f"Karhunen-Loève expansion, {self.terms} terms, {names} kernel"
+
+
+def prepared(field: Field, points: Sequence[Any], requests: Sequence[Request], bounds: Bounds) -> dict[str, Array]:
+    """The rows of a fixed basis at all points, and the mean there."""
+    found = []
+    for x, wanted in zip(points, field.needed(requests), strict=True):
+        for index in wanted:
+            is_rows = isinstance(x, Rows)
+            found.append((x.matrix, np.zeros(len(x.matrix))) if is_rows else field.fixed_basis(x, index, bounds))
+    rows, means = zip(*found, strict=True)
+    return {
+        "basis": on_device(np.concatenate(rows)),
+        "mean": on_device(np.concatenate(means)),
+    }
 
 
 def cut(rows: Array, wanted: Wanted) -> list[Streams]:

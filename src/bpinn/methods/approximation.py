@@ -34,6 +34,7 @@ class Approximation(Trained):
     """
 
     is_posterior: ClassVar[bool] = True
+    takes_statistics: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_q"})
     objective: ClassVar[str] = "elbo"
     sign: ClassVar[float] = -1.0

@@ -164,6 +164,7 @@ class Method(ABC):
     is_posterior: ClassVar[bool] = True  # whether draws are from the posterior or an approximation of it
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density"})  # statistics that its verdict needs
     fitted: ClassVar[frozenset[str]] = frozenset()  # the same for the history of a fit
+    takes_statistics: ClassVar[bool] = False  # whether it only needs the sum over readings, see `bpinn.sufficient`
     takes_start: ClassVar[bool] = False  # whether `infer` takes ``start=``, a result whose solutions are looked for
     before: ClassVar[dict[str, Any]] = {}  # what versions did that had no such setting: name and value
     chains: int

@@ -325,6 +325,7 @@ class Collapsed(Method):
     """
 
     fewer: ClassVar[str] = "thin="
+    takes_statistics: ClassVar[bool] = True
 
     num_warmup: int = 400
     num_draws: int | None = None

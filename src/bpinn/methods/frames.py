@@ -303,8 +303,12 @@ def small_noise(model: Model, data: Any) -> Array:
     for name in _noise_names(model):
         at = model.parameters.slices[name]
         small = centre[at] - HELD_AT * scale[at]
-        groups = zip(model.groups, data["values"], strict=True)
-        spreads = [jnp.std(v) for g, v in groups if g.noise_name == name and isinstance(g.likelihood, LocationScale)]
+        groups = zip(model.groups, data["values"], data["readings"], strict=True)
+        spreads = [
+            own["spread"][0] if "spread" in own else jnp.std(values)
+            for group, values, own in groups
+            if group.noise_name == name and isinstance(group.likelihood, LocationScale)
+        ]
         if spreads and scalars[name].real_shape == ():
             least = jnp.maximum(HELD_SHARE * jnp.min(jnp.stack(spreads)), jnp.finfo(centre.dtype).tiny)
             own = jnp.ravel(scalars[name].transform.inv(least))

@@ -231,6 +231,7 @@ class Sampler(Method):
     """Settings and stages that HMC and NUTS share."""
 
     fewer: ClassVar[str] = "thin= or keep="
+    takes_statistics: ClassVar[bool] = True
     before: ClassVar[dict[str, Any]] = {"coordinates": "plain"}
 
     step_size: float = 0.1

@@ -76,6 +76,7 @@ class Laplace(Method):
 
     unit: ClassVar[str] = "fit"
     is_markov: ClassVar[bool] = False
+    takes_statistics: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_q", "omitted"})
 
     num_steps: int = 200

@@ -5,6 +5,9 @@ form, and so is the marginal density of everything else (see `bpinn.coordinates`
 marginal density, kept close to a draw of their prior, so that they have its typical size: at the maximum of their own
 density networks would be far smoother than those of the posterior. As in anchored ensembles (Pearce et al. 2020), fits
 with different draws differ where the readings leave the hidden weights free.
+
+With batches all parameters are trained, on the anchored density of a batch: the marginal density would need all
+readings in each step, and with many readings both have nearly the same maximum.
 """
 
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 
 from bpinn.approximate import diagnose_last_layer
-from bpinn.coordinates import Coordinates, RawStreams, Reference, unit_scalars
+from bpinn.coordinates import ITERATIONS, Coordinates, Frozen, RawStreams, Reference, unit_scalars
 from bpinn.diagnostics import Diagnosis
 from bpinn.errors import InputError
 from bpinn.methods.base import check_count
@@ -30,6 +33,7 @@ from bpinn.problem import Problem
 from bpinn.readings import extent
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
+from bpinn.sufficient import summarised
 
 MOST_READINGS = 4000  # above this, matrices over the readings are too large
 PROBE = 0.2  # length of finite differences, in units of the curvature's radius
@@ -55,6 +59,7 @@ class Fitted(NamedTuple):
     response: Array | None
     scalars: Array | None
     log_weights: Array
+    frozen: Frozen | None = None  # the Gaussian of the output layer, if it is the same for all draws
 
 
 @register("last-layer")
@@ -77,6 +82,9 @@ class LastLayer(Trained):
         num_draws: draws of each fit.
         chains: number of fits, each with hidden weights close to another draw of their prior; their differences show
             some of the uncertainty of the hidden weights.
+        batch: number of readings in each step of Adam, a random sample; by default all of them. The Gaussian of the
+            output layer is that of all readings all the same; a draw takes one pass over them if there are unknowns,
+            inferred noise levels or scales. The covariance of these is estimated from up to 4,000 readings.
         instead_of: the method that this fit is a preview of; set by `infer` when it returns one.
 
     Example:
@@ -88,6 +96,7 @@ class LastLayer(Trained):
     """
 
     is_posterior: ClassVar[bool] = True
+    takes_statistics: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_weight"})
     objective: ClassVar[str] = "log_marginal"
     sign: ClassVar[float] = -1.0
@@ -95,18 +104,27 @@ class LastLayer(Trained):
     num_draws: int = 1000
     chains: int = 2
     instead_of: str = ""
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         self._check()
         check_count("LastLayer", "num_draws", self.num_draws, 4)
+        if self.batch is not None:
+            check_count("LastLayer", "batch", self.batch)
+
+    @property
+    def readings_at_once(self) -> int | None:
+        return self.batch
 
     def check(self, problem: Problem) -> None:
-        count = sum(len(readings.values) for readings in problem.readings)
-        if count > MOST_READINGS:
+        count = sum(len(readings.values) for readings in summarised(problem).readings)
+        if self.batch is None and count > MOST_READINGS:
             raise InputError(
                 f"LastLayer: the problem has {extent(problem.readings)}, but matrices over them are limited to "
-                f"{MOST_READINGS}; use fewer points for the equations, or bp.HMC()"
+                f"{MOST_READINGS}; use batch=1000, fewer points for the equations, or bp.HMC()"
             )
+        if self.batch is not None and self.batch > MOST_READINGS:
+            raise InputError(f"LastLayer: batch must be at most {MOST_READINGS}, got {self.batch}; use a smaller one")
 
     @property
     def _num_draws(self) -> int:
@@ -129,11 +147,19 @@ class LastLayer(Trained):
         key_start, key_hidden = jax.random.split(key)
         centre, scale = prior_units(model)
         draw = (model.parameters.sample_prior(key_hidden) - centre) / scale
-        params = jnp.where(_hidden(model) > 0, draw, small(model, data, key_start)).at[model.linear].set(0.0)
+        params = jnp.where(_hidden(model) > 0, draw, small(model, data, key_start))
+        if self.batch is not None:
+            return params, Memory(params, RawStreams())
+        params = params.at[model.linear].set(0.0)
         return params, Memory(params, model.streams(centre + scale * params, data))
 
     def learn(self, model: Model, data: Any, params: Array, memory: Memory, key: Array) -> tuple[Array, Memory]:
         """The anchored marginal density, linearised around the last solution, and the new solution."""
+        if self.batch is not None:
+            centre, scale = prior_units(model)
+            z = centre + scale * params
+            likelihood = model.batches * model.batch.log_likelihood(z, model.random_batch(data, key))
+            return -(likelihood + model.log_prior(z) + _anchored(model, params, memory)), memory
         log_density, streams = _marginal(model, data, params, memory)
         return -log_density, memory._replace(streams=jax.lax.stop_gradient(streams))
 
@@ -144,10 +170,16 @@ class LastLayer(Trained):
 
     def prepared(self, model: Model, data: Any, key: Array, previous: Any) -> tuple[Fitted, tuple[()]]:
         params, memory = previous
+        if self.batch is not None:
+            memory = memory._replace(streams=_settled(model, data, params))
         even = jnp.zeros(self.num_draws, params.dtype)
         first, size = model.parameters.num_weights, model.dim - model.parameters.num_weights
         if not size:
-            return Fitted(params, memory.streams, None, None, even), ()
+            frozen = None
+            if self.batch is not None:
+                centre, scale = prior_units(model)
+                frozen = _coordinates(model, data, memory.streams).frozen(centre + scale * params)
+            return Fitted(params, memory.streams, None, None, even, frozen), ()
         precision, response = _linearised(model, data, params, memory)
         factor = triangular_root(precision, jnp.ones(size, params.dtype))[0]
         key_scalars, key_chosen = jax.random.split(key)
@@ -175,7 +207,7 @@ class LastLayer(Trained):
             moved = moved + params.response @ params.scalars[number]
         w = centre + scale * moved
         v = jax.random.normal(key, (len(model.linear),), w.dtype)
-        z = _coordinates(model, data, params.streams).to_plain(w.at[model.linear].set(v))[0]
+        z = _coordinates(model, data, params.streams, params.frozen).to_plain(w.at[model.linear].set(v))[0]
         return z, {"log_weight": params.log_weights[number]}
 
 
@@ -187,9 +219,20 @@ def _hidden(model: Model) -> Array:
     return jnp.asarray(hidden, dtype=float)
 
 
-def _coordinates(model: Model, data: Any, streams: RawStreams) -> Coordinates:
+def _coordinates(model: Model, data: Any, streams: RawStreams, frozen: Frozen | None = None) -> Coordinates:
     one = unit_scalars(model)
-    return Coordinates(model, data, Reference(streams, one, one))
+    return Coordinates(model, data, Reference(streams, one, one, frozen))
+
+
+def _settled(model: Model, data: Any, params: Array) -> RawStreams:
+    """The streams of a solution with these hidden weights and scalars, and the output layer that fits all readings."""
+    centre, scale = prior_units(model)
+    z = centre + scale * params
+
+    def solved(_: Any, streams: RawStreams) -> RawStreams:
+        return _coordinates(model, data, streams).solve(z.at[model.linear].set(0.0)).streams
+
+    return jax.lax.fori_loop(0, ITERATIONS, solved, model.streams(z, data))
 
 
 def _marginal(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, RawStreams]:
@@ -201,9 +244,13 @@ def _marginal(model: Model, data: Any, params: Array, memory: Memory) -> tuple[A
     coordinates = _coordinates(model, data, memory.streams)
     w = (centre + scale * params).at[model.linear].set(0.0)
     solved = coordinates.solve(w)
-    hidden = _hidden(model)
-    anchored = 0.5 * jnp.sum(hidden * (params**2 - (params - memory.anchor) ** 2))
-    return coordinates.log_density_of(solved) + solved.log_determinant + anchored, solved.streams
+    density = coordinates.log_density_of(solved) + solved.log_determinant
+    return density + _anchored(model, params, memory), solved.streams
+
+
+def _anchored(model: Model, params: Array, memory: Memory) -> Array:
+    """What the log prior gains if its centre is at the anchor, for hidden weights."""
+    return 0.5 * jnp.sum(_hidden(model) * (params**2 - (params - memory.anchor) ** 2))
 
 
 def _linearised(model: Model, data: Any, params: Array, memory: Memory) -> tuple[Array, Array]:
@@ -231,19 +278,33 @@ def _linearised(model: Model, data: Any, params: Array, memory: Memory) -> tuple
 
 
 def _jacobian(model: Model, data: Any, params: Array, memory: Memory) -> Array:
-    """Derivatives of all predictions, in units of their noise, by all parameters, in units of their prior."""
+    """Derivatives of predictions, in units of their noise, by all parameters, in units of their prior.
+
+    Of all readings; with batches of as many of these as a matrix can hold, each of which stands for more readings.
+    """
     centre, scale = prior_units(model)
     w = (centre + scale * params).at[model.linear].set(0.0)
     z = _coordinates(model, data, memory.streams).to_plain(w)[0]
+    if not model.batches:
+        return _rows(model, data, z)
+    number = min(model.batches, max(1, MOST_READINGS // sum(model.batch.counts)))
+    some = jax.tree.map(lambda stacked: stacked[:number], data["batches"])
+    rows = jax.lax.map(lambda batch: _rows(model.batch, batch, z), some)
+    return rows.reshape(-1, model.dim) * np.sqrt(model.batches / number)
+
+
+def _rows(model: Model, data: Any, z: Array) -> Array:
+    scale = prior_units(model)[1]
     levels = model.parameters.split(z)[1]
     predicted, pull = jax.vjp(lambda z: jnp.concatenate(model.predicted(z, data)), z)
     roots, at = [], 0
-    for group, values, noise in zip(model.groups, data["values"], data["noise"], strict=True):
+    each = data.get("counted") or [True] * len(model.groups)
+    for group, values, noise, counted in zip(model.groups, data["values"], data["noise"], each, strict=True):
         mean = predicted[at : at + len(values)]
         information = group.likelihood.information(
             mean, noise if group.noise_name is None else levels[group.noise_name]
         )
-        roots.append(jnp.broadcast_to(jnp.sqrt(information), mean.shape))
+        roots.append(jnp.where(counted, jnp.broadcast_to(jnp.sqrt(information), mean.shape), 0.0))
         at += len(values)
     rows = jax.lax.map(lambda row: pull(row)[0], jnp.diag(jnp.concatenate(roots)))
     return jnp.where(jnp.isfinite(rows), rows, 0.0) * scale

@@ -218,6 +218,7 @@ class SMC(Method):
     fewer: ClassVar[str] = "fewer particles"
     unit: ClassVar[str] = "population"
     is_markov: ClassVar[bool] = False
+    takes_statistics: ClassVar[bool] = True
     takes_start: ClassVar[bool] = True
     recorded: ClassVar[frozenset[str]] = frozenset({"log_density", "log_evidence", "ancestor"})
     fitted: ClassVar[frozenset[str]] = frozenset({"weight"})
