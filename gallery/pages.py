@@ -26,10 +26,7 @@ def page(entry: Entry) -> str:
     intro, _, rest = (entry.folder / TEXT).read_text().strip().partition("\n## ")
     folder = f"gallery/{entry.name}"
     lines = [f"# {numbers['title']}", "", intro.strip(), ""]
-    lines += [
-        f"![{numbers['title']}: fields with 95% bands and readings, posteriors of unknowns]({entry.name}.png)",
-        "",
-    ]
+    lines += [f"![{numbers['title']}: {shown_in(entry)}, posteriors of unknowns]({entry.name}.png)", ""]
     lines += ["## The answer", "", *answer(numbers, entry), "", f"## {rest.strip()}", "", "## The problem file", ""]
     lines += [f"`bpinn run {folder}` runs it and writes a report.", "", "```toml"]
     lines += [(entry.folder / PROBLEM).read_text().strip(), "```", "", "## In Python", "", "```python"]
@@ -44,8 +41,13 @@ def page(entry: Entry) -> str:
     return "\n".join(lines) + "\n"
 
 
+def shown_in(entry: Entry) -> str:
+    several = len(entry.coordinates) > 1
+    return "maps of posterior means, sd and errors, and readings" if several else "fields with 95% bands and readings"
+
+
 def answer(numbers: Mapping[str, Any], entry: Entry) -> list[str]:
-    lines = [*table(rows_of(numbers)), ""]
+    lines = [*table(rows_of(numbers)), ""] if numbers["rows"] else []
     if entry.solve is not None:
         lines += [
             '"Equation solved exactly" is the posterior with the same priors and noise if the unknowns are put into the'
@@ -90,6 +92,7 @@ def answer(numbers: Mapping[str, Any], entry: Entry) -> list[str]:
 def index(entries: Sequence[Entry]) -> str:
     """The page that lists all others."""
     real, made = ([e for e in entries if bool(e.truth) == synthetic] for synthetic in (False, True))
+    ordinary, partial = ([e for e in made if (len(e.coordinates) > 1) == several] for several in (False, True))
     lines = [
         "# Gallery",
         "",
@@ -97,12 +100,19 @@ def index(entries: Sequence[Entry]) -> str:
         "writes these pages; no number in them is typed by hand. Where a verdict is not good, the page says why.",
         "",
     ]
-    for title, group in (("Real data", real), ("Synthetic data, whose truth is known", made)):
+    groups = {
+        "Real data": real,
+        "Partial differential equations, with synthetic data whose truth is known": partial,
+        "Ordinary differential equations, with synthetic data whose truth is known": ordinary,
+    }
+    for title, group in groups.items():
         rows = [["", "problem", "unknowns", "verdict", "seconds"]]
         for entry in group:
             n = numbers_in(entry)
-            unknowns = ", ".join(r["name"] for r in n["rows"] if not r["name"].startswith("noise_"))
-            small = f"![{n['title']}, the fitted curve](thumbs/{entry.name}.png)"
+            names = [r["name"] for r in n["rows"] if not r["name"].startswith("noise_")]
+            unknowns = ", ".join([*names, *entry.unknown])
+            fit = "field" if len(entry.coordinates) > 1 else "curve"
+            small = f"![{n['title']}, the fitted {fit}](thumbs/{entry.name}.png)"
             cells = [small, f"[{n['title']}]({entry.name}.md)", unknowns, VERDICTS[n["verdict"]], str(n["seconds"])]
             rows.append(cells)
         lines += [f"## {title}", "", *table(rows), ""]

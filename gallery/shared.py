@@ -2,31 +2,24 @@
 
 import hashlib
 import importlib.util
-import io
 import json
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from PIL import Image
 
 import bpinn as bp
 from bpinn.forward import attempted
-from bpinn.plot import drawing, views
 from bpinn.problem_file import ProblemFile, read_problem
-from gallery import classical
+from gallery import classical, figures
 
 HERE = Path(__file__).parent
 NUMBERS, PROBLEM, TEXT, RUN, AXES = "numbers.json", "problem.toml", "text.md", "run.py", "axes.json"
-MOST_BYTES = 80_000
 SCALES = ("length_", "amplitude_", "weight_sd_", "bias_sd_")  # of fields: not what one asks for
 
 
@@ -40,6 +33,7 @@ class Entry:
         published: values of unknowns that someone else has published; ``source`` says who.
         truth: of synthetic data: values of unknowns and functions for fields.
         show: quantities in the figure, all fields by default.
+        unknown: functions that are inferred without readings, or with few, such as ``s(x)``, for the list of entries.
         later: readings that were not used, to be compared with: the name of a data file with columns t and value.
     """
 
@@ -50,6 +44,7 @@ class Entry:
     source: str = ""
     truth: Mapping[str, Any] = field(default_factory=dict)
     show: Sequence[str] = ()
+    unknown: Sequence[str] = ()
     later: str = ""
 
     @property
@@ -61,18 +56,23 @@ class Entry:
         return self.folder.name
 
     @property
+    def coordinates(self) -> list[str]:
+        """Of the domain, which tell ordinary from partial differential equations."""
+        return [*tomllib.loads((self.folder / PROBLEM).read_text(encoding="utf-8"))["domain"]]
+
+    @property
     def axes(self) -> dict[str, str]:
         """Names of axes with their units, by quantity, where they are known."""
         path = self.folder / AXES
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     @classmethod
-    def of_suite(cls, file: str, name: str) -> "Entry":
+    def of_suite(cls, file: str, name: str, **others: Any) -> "Entry":
         """A problem of benchmarks/suite, whose truth is known."""
         from benchmarks.suite import SUITE
 
         case = SUITE[name](seed=0)
-        return cls(file, truth={**case.truth_fields, **case.truth_unknowns})
+        return cls(file, truth={**case.truth_fields, **case.truth_unknowns}, **others)
 
     def read(self, changes: Sequence[str] = ()) -> ProblemFile:
         return read_problem(self.folder / PROBLEM, changes)
@@ -88,7 +88,7 @@ class Entry:
     def main(self) -> None:
         """What `python gallery/NAME/run.py` does: run the problem, print the answer, and save the figure."""
         numbers, figure, _ = run(self)
-        for line in rows_of(numbers):
+        for line in rows_of(numbers) if numbers["rows"] else []:
             print("  ".join(cell.ljust(22) for cell in line).rstrip())
         print(f"{numbers['verdict']}: " + "; ".join(numbers["reasons"]))
         (self.folder / "figure.png").write_bytes(figure)
@@ -128,7 +128,11 @@ def run(entry: Entry, changes: Sequence[str] = ()) -> tuple[dict[str, Any], byte
     seconds = time.perf_counter() - begun
     exact = classical.posterior(file.problem, entry.solve, entry.starts) if entry.solve else {}
     numbers = {"fingerprint": fingerprint, **numbers_of(entry, file, result, exact), "seconds": round(seconds)}
-    return numbers, png(figure_of(entry, result, exact)), png(thumbnail_of(entry, result), 80)
+    return (
+        numbers,
+        figures.png(figures.figure_of(entry, result, exact)),
+        figures.png(figures.thumbnail_of(entry, result), 80),
+    )
 
 
 def numbers_of(entry: Entry, file: ProblemFile, result: bp.Result, exact: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -211,76 +215,3 @@ def rows_of(numbers: Mapping[str, Any]) -> list[list[str]]:
         )
     kept = [i for i in range(len(lines[0])) if i < 3 or any(line[i] != "–" for line in lines[1:])]
     return [[line[i] for i in kept] for line in lines]
-
-
-# --- figures ---
-
-
-def figure_of(entry: Entry, result: bp.Result, exact: Mapping[str, np.ndarray]) -> Figure:
-    """Fields with their bands and readings, and the posteriors of the unknowns."""
-    quantities = list(entry.show or result.problem.fields)
-    unknowns = list(result.problem.unknowns)
-    flat = [q for q in quantities if q not in result.problem.fields or len(result.problem.inputs(q)) == 1]
-    if not flat:  # a field over two coordinates
-        return bp.plot.maps(result, quantities[0], truth=entry.truth[quantities[0]])
-    panels: list[drawing.Draw] = [partial(band, entry=entry, result=result, quantity=quantity) for quantity in flat]
-    panels += [partial(posterior, entry=entry, result=result, name=n, exact=exact.get(n)) for n in unknowns]
-    return drawing.figure(panels, 2 if len(panels) in (2, 4) else 3, drawing.BESIDE)
-
-
-def band(ax: Axes, entry: Entry, result: bp.Result, quantity: str) -> None:
-    view = views.view(result, quantity, None, entry.truth.get(quantity), f"gallery {entry.name}")
-    drawing.draw_band(ax, view, 0.95)
-    if entry.later:
-        rows = np.genfromtxt(entry.folder / entry.later, delimiter=",", names=True)
-        ax.plot(rows["t"], rows["value"], "x", color=drawing.BLACK, ms=4, label="not used")
-    (along,) = view.varying
-    ax.set(xlabel=entry.axes.get(along, views.math(along)), ylabel=entry.axes.get(quantity, views.math(quantity)))
-
-
-def posterior(ax: Axes, entry: Entry, result: bp.Result, name: str, exact: np.ndarray | None) -> None:
-    """The posterior of an unknown, over that of a least-squares likelihood with the equation solved exactly."""
-    draws = result.draws(name)
-    drawing.draw_posterior(ax, views.NumberDraws(name, draws))
-    ranges = [np.quantile(part, [0.003, 0.997]) for part in (draws, exact) if part is not None]
-    low, high = np.min(ranges), np.max(ranges)
-    if exact is not None:
-        heights, edges = np.histogram(exact, np.linspace(low, high, 31), density=True)
-        ax.stairs(heights, edges, color=drawing.SOLUTIONS, lw=1.4, label="equation solved exactly")
-        ax.set_ylim(top=max(ax.get_ylim()[1], 1.05 * heights.max()))
-    known = [(what, values[name]) for what in ("published", "truth") if name in (values := getattr(entry, what))]
-    for what, value in known:
-        ax.axvline(value, color=drawing.BLACK, ls="--", lw=1.2, label=what)
-    ends = [low, high, *(value for _, value in known)]
-    room = 0.04 * (max(ends) - min(ends))
-    ax.set(xlim=(min(ends) - room, max(ends) + room), xlabel=entry.axes.get(name, views.math(name)))
-    ax.locator_params(axis="x", nbins=5)
-
-
-def thumbnail_of(entry: Entry, result: bp.Result) -> Figure:
-    """The first quantity, without labels."""
-    quantity = next(iter(entry.show or result.problem.fields))
-    with matplotlib.rc_context(drawing.STYLE):
-        figure = Figure(figsize=(2.8, 1.7), layout="constrained")
-        ax = figure.add_subplot()
-        if quantity in result.problem.fields and len(result.problem.inputs(quantity)) > 1:
-            names = result.problem.inputs(quantity)
-            axes = [np.linspace(*result.problem.domain[c], 60) for c in names]
-            at = dict(zip(names, np.meshgrid(*axes, indexing="ij"), strict=True))
-            values = result.predict(quantity, at).mean.T
-            ax.pcolormesh(axes[0], axes[1], values, cmap=drawing.VALUES, shading="gouraud")
-        else:
-            band(ax, entry, result, quantity)
-        ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-    return figure
-
-
-def png(figure: Figure, dots: int = 110) -> bytes:
-    """As PNG with few colours, and fewer dots if the file would be too large."""
-    while True:
-        drawn, few = io.BytesIO(), io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=dots)
-        Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(few, "png", optimize=True)
-        if few.tell() < MOST_BYTES or dots < 40:
-            return few.getvalue()
-        dots = int(0.8 * dots)

@@ -16,6 +16,7 @@ import pytest
 import bpinn as bp
 from bpinn.cluster import arithmetic, connection, each, opened
 from bpinn.cluster.chains import Workers
+from bpinn.problem_file import read_problem
 from bpinn.progress import Display
 from bpinn.sweep import sweep
 from bpinn.sweep.plan import plan
@@ -375,6 +376,36 @@ def test_plans(cups):
     assert [m.seed for m in plan(file, [], 3, ["inference.seed=7"], False).members] == [7, 8, 9]
     kernels = plan(file, ["fields.u.terms=4,5"], 1, [], False)
     assert [m.changes[0] for m in kernels.members] == ["fields.u.terms=4", "fields.u.terms=5"]
+
+
+def test_a_sweep_over_groups_of_one_file(cups):
+    """Every sensor that reads a group reads the same one; other conditions stay."""
+    (cups / "cups.csv").write_text(
+        "cup,run no.,t,value\n"
+        + "".join(
+            f"{c},{r},{t},{(7 if c == 7 and r == 1 else 1) + t / 2}\n"
+            for c in ("A", 7)
+            for r in (1, 2)
+            for t in (0, 1, 2)
+        )
+    )
+    file = cups / "problem.toml"
+    text = TOML.replace("cup-1.csv", "cups.csv").replace(
+        "noise = 0.05", 'noise = 0.05\nwhere = { cup = "A", "run no." = 1 }', 1
+    )
+    file.write_text(text + '[[sensors]]\nname = "v"\nquantity = "u_t"\nat = { t = 0.0 }\nvalues = -1.0\nnoise = 0.1\n')
+    found = plan(file, ["where.cup=*"], 1, [], False)
+    assert [m.name for m in found.members] == ["A-seed-0", "7-seed-0"]
+    assert found.members[1].changes[0] == 'sensors.0.where."cup"="7"'
+    assert [m.name for m in plan(file, ["where.run no.=2"], 1, [], False).members] == ["2-seed-0"]
+    both = plan(file, ["where.cup=A,7", "where.run no.=*"], 1, [], False).members
+    assert [m.values for m in both] == [("A", "1"), ("A", "2"), ("7", "1"), ("7", "2")]
+    read = read_problem(file, both[2].changes).problem.sensors["u"]
+    np.testing.assert_array_equal(read.values, [7.0, 7.5, 8.0])
+    with pytest.raises(bp.InputError, match=r"no row of cups\.csv has cup = C; it has A, 7"):
+        plan(file, ["where.cup=C"], 1, [], False)
+    with pytest.raises(bp.InputError, match=r'no \[\[sensors\]\] of the file has where = { "cap" = ... }; add it'):
+        plan(file, ["where.cap=*"], 1, [], False)
 
 
 @pytest.mark.parametrize(

@@ -242,12 +242,33 @@ def test_right_models_agree_and_wrong_ones_do_not(name):
         assert field.relative < 1e-3
     for group in check.readings:  # the middle draw is the truth, and the readings are one sd off
         assert abs(np.sqrt(np.mean(group.solved[2] ** 2)) - 1) < 0.05
-    check = bp.forward_check(made(wrong, others))
+    result = made(wrong, others)
+    check = bp.forward_check(result)
     assert check.verdict == "disagrees", str(check)
+    assert result.forward_noted == check.reasons
     assert any("do not reproduce the readings" in reason for reason in check.reasons)
     assert "missing term" in str(check)
     for group in check.readings:  # the field follows them
         assert abs(group.drawn_misfit - 1) < 0.05
+
+
+def test_a_summary_says_that_a_check_disagreed():
+    """Below the verdict, which stays; in text and in notebooks; until a later check agrees."""
+    right, draws, wrong, others = CASES["decay"]()
+    for problem, values, disagrees in ((right, draws, False), (wrong, others, True)):
+        result = made(problem, values)
+        before, verdict = str(result.summary()), result.diagnose().verdict
+        assert "Forward check" not in before
+        check = bp.forward_check(result)
+        after = result.summary()
+        assert result.diagnose().verdict == verdict
+        assert ("the equations, solved with these unknowns, disagree:" in str(after)) == disagrees
+        assert all(f"  - {reason}" in str(after) for reason in check.reasons)
+        for shown in (after, result):
+            assert ("forward check: disagrees" in shown._repr_html_()) == disagrees
+        result.forward_noted.append("old")
+        bp.forward_check(result)
+        assert "old" not in str(result.summary())
 
 
 # --- the solvers, by closed forms ---

@@ -14,8 +14,9 @@ import bpinn as bp
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks.suite import SUITE  # noqa: E402
-from gallery import build, classical, pages  # noqa: E402
-from gallery.shared import MOST_BYTES, entries, load, run, shown, stored  # noqa: E402
+from gallery import build, classical, figures, pages  # noqa: E402
+from gallery.figures import MOST_BYTES  # noqa: E402
+from gallery.shared import entries, load, run, shown, stored  # noqa: E402
 
 NAMES = entries()
 DOCS = ROOT / "docs" / "gallery"
@@ -30,6 +31,7 @@ def gallery():
 def test_there_are_enough(gallery):
     assert len(NAMES) >= 15
     assert sum(not entry.truth for entry in gallery.values()) >= 7
+    assert sum(len(entry.coordinates) > 1 for entry in gallery.values()) >= 4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,6 +86,13 @@ def test_data_have_the_published_estimates(gallery, name):
     wanted = [published[n] for n in problem.unknowns]
     assert np.allclose(found, wanted, rtol=1e-7 if name == "adsorption" else 1e-3)
     assert np.all(np.isfinite(covariance))
+
+
+def test_hubbles_table_has_its_known_regression(gallery):
+    """The line through Hubble's table that textbooks give: 454.16 km/s/Mpc and -40.78 km/s."""
+    (r,) = (r for r in gallery["hubble"].read().problem.readings if r.name == "v")
+    assert len(r.values) == 24
+    assert np.allclose(np.polyfit(r.at["r"], r.values, 1), (454.158, -40.784), atol=5e-3)
 
 
 def test_solutions_obey_their_equations(gallery):
@@ -153,6 +162,28 @@ def test_numbers_are_shown_with_three_digits():
     assert [shown(x) for x in (0.000550156, 0.5311, 19.143, 238.942, 1234.5, None)] == [
         "0.00055", "0.531", "19.1", "239", "1234", "–"
     ]  # fmt: skip
+
+
+def test_pages_of_several_coordinates(gallery):
+    text = pages.page(gallery["heat_source"])
+    assert "maps of posterior means, sd and errors" in text
+    assert "| unknown |" not in text  # it has unknown functions only
+    rows = [line for line in pages.index(list(gallery.values())).splitlines() if "(heat_source.md)" in line]
+    assert "| s(x) | good |" in rows[0]
+
+
+@pytest.mark.parametrize(("name", "panels"), [("fisher_kpp", 6), ("heat_source", 4), ("darcy_flow", 6)])
+def test_maps(gallery, name, panels):
+    """Each field over two coordinates has a map with its error; the unknowns are beside them."""
+    file = gallery[name].read(QUICK)
+    result = bp.infer(file.problem, file.method, seed=0, chains=2, progress=False)
+    drawn = figures.figure_of(gallery[name], result, {})
+    titles = [ax.get_title() for ax in drawn.axes]
+    assert len(titles) == panels
+    planes = [f for f in file.problem.fields if len(file.problem.inputs(f)) > 1]
+    assert drawn.axes[0].get_aspect() == (1.0 if name == "darcy_flow" else "auto")
+    assert sum("|mean − truth|" in title for title in titles) == len(planes)
+    assert figures.png(figures.thumbnail_of(gallery[name], result), 80)[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize("name", ["michaelis_menten", "oxygen_demand"])

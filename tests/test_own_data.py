@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import bpinn as bp
-from bpinn.draft import look, write_draft
+from bpinn.draft import write_draft
 from bpinn.problem_file import read_problem
+from bpinn.recognition import look
 from bpinn.scatter import scatter
+from bpinn.sweep.plan import plan
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "own_data.md").read_text(encoding="utf-8")
@@ -100,7 +102,7 @@ X = np.linspace(0, 1, 12).round(4)
         ({"x": [*X[:6], *X[:6]], "y": X, "z": X**3}, {"x": ["x"], "y": ["y"]}, {"z": "z"}, None),  # a surface
         ({"age": X, "height": X**2}, {"t": ["age"]}, {"height": "height"}, None),
         ({"date": [f"2024-03-{d:02d}" for d in range(1, 13)], "height": X}, {"t": ["date"]}, {"height": "height"}, None),
-        ({"Tree": [1] * 6 + [2] * 6, "load": [*X[:6], *X[:6]], "b": [*X[1:7], *X[:6]]}, {"load": ["load"]}, {"b": "b"}, None),  # groups
+        ({"lab": [1] * 6 + [2] * 6, "load": X, "b": [*X[1:7], *X[:6]]}, {"load": ["load"]}, {"b": "b"}, None),  # one curve
         ({"x": [0] * 6 + [1] * 6, "t": [*X[:6], *X[:6]], "T": X}, {"x": ["x"], "t": ["t"]}, {"T": "T"}, None),  # a mesh
     ],
 )  # fmt: skip
@@ -113,6 +115,83 @@ def test_what_is_seen(columns, coordinates, fields, noise, tmp_path):
     problem = filled(tmp_path, **laws)
     assert set(problem.domain) == set(coordinates)
     assert {len(r.values) for r in problem.readings if r.name in fields} == {12}
+
+
+T = [0, 1, 2, 3, 5, 8]
+NOISY = np.round(np.random.default_rng(0).normal(size=(20, 6)), 2)
+
+
+def long(groups, t=T, **others):
+    """A row for each group and time: the columns of groups, times and readings."""
+    rows = [(g, s, NOISY[i, j]) for i, g in enumerate(groups) for j, s in enumerate(t)]
+    columns = dict(zip(("group", "time", "reading"), map(list, zip(*rows, strict=True)), strict=True))
+    return columns | {name: [value(g) for g, _, _ in rows] for name, value in others.items()}
+
+
+@pytest.mark.parametrize(
+    ("columns", "coordinate", "fields", "column", "groups"),
+    [
+        ("reading:height,time:age,group:Seed", "t", ["height"], "Seed", [301, 303, 305]),  # readings first
+        ("group:Subject,weight:Wt,time:Time,reading:conc", "t", ["conc"], "Subject", [301, 303, 305]),
+        ("text:Plant,kind:Type,time:dose,reading:uptake", "dose", ["uptake"], "Plant", ["P301", "P303", "P305"]),
+        ("group:clone,time:load,reading:b", "load", ["b"], "clone", [301, 303, 305]),  # only the positions say so
+        ("number:rownames,text:Platte,time:hour,reading:OD", "t", ["OD"], "Platte", ["P301", "P303", "P305"]),
+        ("group:id,time:x,reading:u", "x", ["u"], "id", [301, 303, 305]),
+        ("time:t,reading:T,flag:valve", "t", ["T"], None, []),
+        ("time:x,group:t,reading:T", "x", ["T"], None, []),  # a mesh
+        ("group:x,text:sensor,time:t,reading:T", "x", ["T"], None, []),  # its column numbers places
+    ],
+)
+def test_groups_are_seen(columns, coordinate, fields, column, groups, tmp_path):
+    made = long([301, 303, 305], text=lambda g: f"P{g}", kind=lambda g: "Q" if g < 304 else "M", weight=lambda g: g / 4)
+    made |= {"number": range(1, 19), "flag": [0, 1] * 9}
+    if column is None and "flag" in columns:
+        made["time"] = range(18)
+    pairs = [pair.split(":") for pair in columns.split(",")]
+    (tmp_path / "readings.csv").write_text(table(**{name: made[kind] for kind, name in pairs}))
+    seen = look(tmp_path / "readings.csv")
+    assert next(iter(seen.coordinates)) == coordinate
+    assert list(seen.values) == fields
+    assert (seen.groups.column if seen.groups else None) == column
+    _, said = write_draft(tmp_path / "readings.csv", tmp_path / "draft")
+    problem = filled(tmp_path, law=f"{fields[0]}_{coordinate}")
+    if column is None:
+        assert len(problem.sensors[fields[0]].values) == 18
+        return
+    assert seen.groups.values == tuple(map(str, groups))
+    np.testing.assert_array_equal(problem.sensors[fields[0]].values, NOISY[0])
+    np.testing.assert_array_equal(problem.sensors[fields[0]].at[coordinate], T)
+    assert any(line.startswith(f"3 groups in {column!r}") for line in said)
+    over = re.search(r'--over "(.*)"', said[-1])[1]
+    swept = plan(tmp_path / "draft" / "problem.toml", [over], 1, [], False)
+    assert [member.values for member in swept.members] == [(str(group),) for group in groups]
+    last = read_problem(tmp_path / "draft" / "problem.toml", swept.members[-1].changes).problem
+    np.testing.assert_array_equal(last.sensors[fields[0]].values, NOISY[2])
+
+
+def test_quantities_in_one_column_are_fields_each(tmp_path):
+    rows = [f"{s},{v},{t},{i + j + t}" for i, s in enumerate("ab") for j, v in enumerate(("hare", "lynx")) for t in T]
+    _, said = drafted(tmp_path, "subject,species,year,count\n" + "\n".join(rows))
+    problem = filled(tmp_path, law_hare="hare_t", law_lynx="lynx_t")
+    np.testing.assert_array_equal(problem.sensors["hare"].values, T)
+    np.testing.assert_array_equal(problem.sensors["lynx"].values, np.add(T, 1))
+    assert said[1].startswith("hare has 6 readings in 'count' where subject is a and species is hare")
+
+
+def test_runs_of_different_days_begin_at_zero(tmp_path):
+    """Cells that are missing in another run are left out there, too."""
+    rows = [f"R{d},2024-03-{d} 0{d}:{5 * t:02d},{'' if (d, t) == (3, 2) else 20 + t}" for d in (1, 2, 3) for t in T]
+    text, said = drafted(tmp_path, "Run ID,Timestamp,Temp\n" + "\n".join(rows).replace("-03-", "-03-0"))
+    assert said[0] == "t is the coordinate in 'Timestamp': minutes since the first reading of each group"
+    assert "start" not in text.split("[time]")[1].split("#")[0]
+    assert 'missing = "drop"         # cells are missing in 1 of 18 rows' in text
+    filled(tmp_path, law="Temp_t")
+    path = tmp_path / "draft" / "problem.toml"
+    members = plan(path, ["where.Run ID=*"], 1, [], False).members
+    problems = [read_problem(path, member.changes).problem for member in members]
+    assert [len(p.sensors["Temp"].values) for p in problems] == [6, 6, 5]
+    assert all(p.sensors["Temp"].at["t"][0] == 0 for p in problems)
+    assert problems[0].domain["t"] == (0.0, 40.0)
 
 
 def test_a_draft_reads_what_it_was_made_from(tmp_path):

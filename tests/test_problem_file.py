@@ -461,3 +461,58 @@ def test_keys_of_files_need_a_file(tmp_path):
     (tmp_path / "problem.toml").write_text(COOLING.replace('data = "log.csv"', 'at = { t = 0 }\nmissing = "drop"'))
     with pytest.raises(bp.InputError, match=r"sensors.0.missing: only valid with data"):
         read_problem(tmp_path / "problem.toml")
+
+
+# --- groups in one file ---
+
+TREES = "Seed,plate,t,value\n301,A,0,1\n301,A,1,2\n303,B,0,3\n303,B,1,NA\n305.0, A ,2,5\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        ("{ Seed = 301 }", [1, 2]),
+        ("{ Seed = 301.0 }", [1, 2]),
+        ('{ Seed = "301" }', [1, 2]),
+        ("{ Seed = [301, 305] }", [1, 2, 5]),
+        ('{ plate = "A" }', [1, 2, 5]),
+        ('{ plate = "A", Seed = 305 }', [5]),
+        ('{ plate = "A", Seed = [303, 305] }', [5]),
+    ],
+)
+def test_sensors_read_some_of_the_rows(where, values, tmp_path):
+    found = from_logger(tmp_path, f"where = {where}", TREES)
+    np.testing.assert_array_equal(found.problem.sensors["T"].values, values)
+    assert found.notes[0].startswith(f"log.csv: {len(values)} rows have ")
+    changed = from_logger(tmp_path, f"where = {where}", TREES, changes=["sensors.0.where={ Seed = 305 }"])
+    np.testing.assert_array_equal(changed.problem.sensors["T"].values, [5])
+
+
+def test_rows_keep_their_lines_and_their_clock(tmp_path):
+    """Messages name lines of the file; other groups neither lack readings nor start the clock."""
+    with pytest.raises(bp.InputError, match=r"column 'value' has 1 missing cell, in line 5; fill it|in line 5"):
+        from_logger(tmp_path, "where = { Seed = 303 }", TREES)
+    log = "who,Time,T\na,2024-03-01 08:00,1\nb,2024-03-01 09:00,2\nb,2024-03-01 09:30,3\n"
+    more = 'where = { who = "b" }\ncolumns = { t = "Time", value = "T" }\n[time]\nunit = "hours"'
+    found = from_logger(tmp_path, more, log)
+    np.testing.assert_array_equal(found.problem.sensors["T"].at["t"], [0.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("{ Sed = 301 }", "sensors.0.where: log.csv has no column 'Sed'; did you mean 'Seed'?"),
+        ("{ tree = 301 }", "sensors.0.where: log.csv has no column 'tree'; it has Seed, plate, t, value"),
+        ("{ Seed = 302 }", "sensors.0.where: no row of log.csv has Seed = 302; it has 301, 303, 305"),
+        ('{ plate = "A", Seed = 303 }', "no row of log.csv has Seed = 303; it has 301, 305"),
+        ('{ plate = ["C", "D"] }', "no row of log.csv has plate = C or D; it has A, B"),
+        ("{ Seed = true }", "sensors.0.where.Seed: expected a number, a text, or a list of them, got True"),
+        ("{ Seed = [] }", "sensors.0.where.Seed: expected a number, a text, or a list of them, got []"),
+        ("{}", "sensors.0.where: expected a table of columns and their values"),
+        ("301", "sensors.0.where: expected a table of columns and their values"),
+    ],
+)
+def test_rows_that_are_not_there_are_said(where, words, tmp_path):
+    with pytest.raises(bp.InputError) as caught:
+        from_logger(tmp_path, f"where = {where}", TREES)
+    assert words in str(caught.value)

@@ -196,9 +196,6 @@ def _tell(result: Result, started: runs.FileRun, stopped: bool, as_json: bool, f
         print(json.dumps(_as_json(result, started) | solved))
     else:
         print(result.summary())
-        if isinstance(forward, ForwardCheck) and forward.verdict == "disagrees":
-            print("Forward check: the equations, solved with these unknowns, disagree:")
-            print("\n".join(f"  - {reason}" for reason in forward.reasons))
         page = started.page
         if not stopped:
             print(f"Report: {page}" if page.exists() else f"No report; write it with: bpinn report {started.folder}")

@@ -120,7 +120,10 @@ class Result(Shown):
         return list(self.monitor.names)
 
     def summary(self, p: float = 0.95) -> Summary:
-        """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, and the health verdict."""
+        """Mean, sd and central interval of each unknown and noise, R-hat and ESS of chains, and the health verdict.
+
+        If `bpinn.forward_check` was called before and disagrees, its reasons are below the verdict.
+        """
         if not isinstance(p, int | float) or not 0 < p < 1:
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
         health = self.diagnose()
@@ -130,7 +133,13 @@ class Result(Shown):
             health,
             NOT_TRUSTED if health.verdict == "bad" else "",
             self._solutions(),
+            self.forward_noted,
         )
+
+    @cached_property
+    def forward_noted(self) -> list[str]:
+        """What the last `bpinn.forward_check` of this result found to disagree; nothing if none was made."""
+        return []
 
     def _solutions(self) -> str:
         """A line for each solution with its share or probability and its unknowns, if there are several."""

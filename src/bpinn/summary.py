@@ -1,6 +1,6 @@
 """The table of unknowns, with the health of the run below it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,20 +15,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_TRUSTED = "Not to be trusted, for the reasons below:"
+DISAGREES = "Forward check: the equations, solved with these unknowns, disagree:"
 
 
 class Summary(Shown):
     """A table of the unknowns, one row each, and the health of the run; prints as text.
 
     ``summary["mean"]``, ``summary.loc["k", "mean"]`` and ``summary.table`` (a pandas DataFrame) give the numbers.
-    ``warning`` is printed above them, ``solutions`` below, if there are several.
+    ``warning`` is printed above them, ``solutions`` below, if there are several. ``forward`` is what a forward check
+    found to disagree, if one was made.
     """
 
     def __init__(
-        self, table: "pd.DataFrame", about: str, health: diagnostics.Diagnosis, warning: str = "", solutions: str = ""
+        self,
+        table: "pd.DataFrame",
+        about: str,
+        health: diagnostics.Diagnosis,
+        warning: str = "",
+        solutions: str = "",
+        forward: Sequence[str] = (),
     ):
         self.table, self.about, self.health, self.warning = table, about, health, warning
-        self.solutions = solutions
+        self.solutions, self.forward = solutions, tuple(forward)
 
     def __getitem__(self, column: str) -> "pd.Series":
         return self.table[column]
@@ -38,7 +46,8 @@ class Summary(Shown):
         return self.table.loc
 
     def __str__(self) -> str:
-        notes = f"{self.about}\n{self.health}{self.solutions}"
+        disagrees = "\n".join(["", DISAGREES, *(f"  - {reason}" for reason in self.forward)]) if self.forward else ""
+        notes = f"{self.about}\n{self.health}{disagrees}{self.solutions}"
         if self.table.empty:
             return notes
         titles, formats = self.formats(self.table)

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -103,6 +103,13 @@ class DataTable:
                 f"{self.shown}: duplicate column {name!r}: {len(places)} have this name; rename all but one"
             )
         return self.cells[places[0]]
+
+    def rows(self, keep: np.ndarray) -> "DataTable":
+        """The same columns with some of the rows, which keep their places in the file."""
+        chosen = np.flatnonzero(keep)
+        cells = tuple(c[chosen] if isinstance(c, np.ndarray) else [c[int(i)] for i in chosen] for c in self.cells)
+        places = Places([self.places.numbers[int(i)] for i in chosen], self.places.counted)
+        return replace(self, cells=cells, places=places)
 
     def is_unique(self, name: str) -> bool:
         return len(self._found[name]) == 1

@@ -73,7 +73,9 @@ def forward_check(
     if kind is None:
         kind = "initial" if system.along in TIMES or max(system.orders) < 2 else "boundary"
     with jax.enable_x64(True):
-        return _checked(result, system, kind, draws)
+        found = _checked(result, system, kind, draws)
+    result.forward_noted[:] = found.reasons if found.verdict == "disagrees" else []  # for the summary
+    return found
 
 
 def attempted(result: Result) -> ForwardCheck | str:

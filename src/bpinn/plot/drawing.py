@@ -16,6 +16,7 @@ from bpinn.convergence import rhat_of
 from bpinn.errors import InputError
 from bpinn.forward import ForwardCheck
 from bpinn.forward.comparison import FieldCompared
+from bpinn.forward.laws import TIMES
 from bpinn.methods import Method
 from bpinn.plot import views
 from bpinn.result import Result
@@ -185,7 +186,7 @@ def _draw_map(
         style |= {"mec": "white", "mew": 0.5} if called == "readings" else {}
         ax.plot(view.at[x][chosen], view.at[y][chosen], **style)
     wide, tall = (np.ptp(a) for a in points)
-    if 0.5 <= wide / tall <= 2:
+    if 0.5 <= wide / tall <= 2 and not {x, y} & {*TIMES}:  # a length and a time have no common scale
         ax.set_aspect("equal")
     ax.set(xlabel=views.math(x), ylabel=views.math(y), title=f"{views.math(view.label)}: {name}{view.slice}")
     colour_bar(ax, mesh)

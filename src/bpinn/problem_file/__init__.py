@@ -1,5 +1,6 @@
 """Read problem files: from TOML and data files to a `Problem` and a method."""
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,9 +119,12 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be parsed as TOML: nested too deeply, or a number is too long") from None
 
 
+DOTS = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')  # those that are not in quotes
+
+
 def _change(content: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
-    names = [name.strip() for name in key.split(".")]
+    names = [name.strip().strip('"') for name in DOTS.split(key)]
     if not equals or not all(names):
         raise InputError(f"--set {change}: expected key=value, such as inference.chains=2")
     try:

@@ -15,6 +15,7 @@ from bpinn.data_files.numbers import WrongCell, codes_for_missing
 from bpinn.data_files.table import DataTable, loose_name_of, name_of, probable
 from bpinn.data_files.timestamps import ORDERS, SHORT, UNITS, Clock, Moments
 from bpinn.errors import InputError
+from bpinn.problem_file.rows import chosen, read_where
 from bpinn.problem_file.toml_table import Table, did_you_mean, shown
 
 POSITIONED = ("average", "integral", "difference")  # keys whose positions may be columns
@@ -87,7 +88,7 @@ class DataReader:
     # --- columns ---
 
     def open(self, table: Table) -> DataTable:
-        """The table of the file that sensors name, read once."""
+        """The rows that sensors use of the file that they name, which is read once."""
         source = table.text("data", None, "the name of a file")
         sheet = table.take("sheet", (str, int), "the name of a sheet, or its number", None)
         encoding = table.choice("encoding", ENCODINGS) if "encoding" in table.content else None
@@ -96,7 +97,7 @@ class DataReader:
             path = self.inside(source, table.at("data"))
             self._opened[key] = read_table(path, source, sheet=sheet, encoding=encoding)
             self.notes += self._opened[key].notes
-        return self._opened[key]
+        return chosen(table.at("where"), read_where(table), self._opened[key])
 
     def _roles(self, table: Table) -> dict[str, list[str]]:
         """The columns of coordinates, value and noise: one, or several that are joined, such as date and time."""
@@ -119,7 +120,11 @@ class DataReader:
         ``needed`` are the coordinates that must be there.
         """
         named = "columns" in table.content and isinstance(table.content["columns"], dict) and table.content["columns"]
+        conditions = table.content.get("where")
         data = self.open(table)
+        if conditions:
+            said = " and ".join(f"{column} = {_quoted(value)}" for column, value in conditions.items())
+            self.notes.append(f"{data.shown}: {len(data.cells[0])} rows have {said}")
         roles = self._roles(table)
         missing, codes = _missing(table)
         for role, names in roles.items():
@@ -280,5 +285,5 @@ def _position_names(table: Table) -> set[str]:
     return {text for key in POSITIONED if key in table.content for text in texts(table.content[key])}
 
 
-def _quoted(header: str) -> str:
+def _quoted(header: Any) -> str:
     return json.dumps(header, ensure_ascii=False)  # the quotes and escapes of TOML

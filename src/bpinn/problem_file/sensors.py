@@ -17,7 +17,7 @@ from bpinn.problem_file.settings import read_likelihood, read_prior
 from bpinn.problem_file.toml_table import Table, did_you_mean, finite, made, number, shown
 
 MOST_POINTS = 1_000_000
-OF_FILES, OF_POINTS = ("columns", "missing", "sheet", "encoding"), ("at", "values", "random", "mesh")
+OF_FILES, OF_POINTS = ("columns", "where", "missing", "sheet", "encoding"), ("at", "values", "random", "mesh")
 
 
 @dataclass

@@ -53,7 +53,13 @@ def _(health: Diagnosis) -> list[Part]:
 
 @parts_of.register
 def _(summary: Summary) -> list[Part]:
-    return [*_numbers(summary.table, bool(summary.warning)), _line(summary.about), *parts_of(summary.health)]
+    judged = [*parts_of(summary.health), *_disagrees(summary.forward)]
+    return [*_numbers(summary.table, bool(summary.warning)), _line(summary.about), *judged]
+
+
+def _disagrees(reasons: Sequence[str]) -> list[Part]:
+    """What a forward check found, if one was made and disagrees."""
+    return [_verdict("bad", "forward check: disagrees", reasons)] if reasons else []
 
 
 @parts_of.register
@@ -62,6 +68,7 @@ def _(result: Result) -> list[Part]:
     bad = quick and result.diagnose().verdict == "bad"
     judged = parts_of(result.diagnose()) if quick else [_line("Not judged yet: result.diagnose() gives the verdict.")]
     found = [_line(result.about), *_numbers(table_of(result.monitor, result.functionals, result.method), bad), *judged]
+    found += _disagrees(result.forward_noted)
     scalars = list(views.number_draws(result))
     finite = [s for s in scalars[:MOST_PANELS] if np.any(np.isfinite(s.draws))]
     panels: list[drawing.Draw] = [

@@ -1,6 +1,7 @@
 """The runs of a sweep: one for each combination of what varies, and each seed."""
 
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -10,8 +11,12 @@ from typing import Any
 
 from bpinn.errors import InputError
 from bpinn.problem_file import read_problem, read_toml
+from bpinn.problem_file.data import DataReader
+from bpinn.problem_file.rows import groups
+from bpinn.problem_file.toml_table import Table
 
 DATA = "data"  # stands for the data file of all sensors
+WHERE = "where."  # and this, for the groups of rows that sensors read
 PATTERN = re.compile(r"[*?\[]")
 MOST_RUNS = 100_000
 
@@ -39,7 +44,7 @@ class Plan:
 def plan(path: Path, over: Sequence[str], seeds: int, changes: Sequence[str], allow_outside: bool) -> Plan:
     """Read what varies; every combination is checked as a problem file before anything runs."""
     path, content = read_toml(path)
-    variations = [_variation(one, path, content) for one in over]
+    variations = [_variation(one, path, content, allow_outside) for one in over]
     keys = tuple(key for key, _ in variations)
     if len(set(keys)) < len(keys):
         raise InputError(f"--over: {max(keys, key=keys.count)!r} is given twice; list its values in one option")
@@ -67,16 +72,46 @@ class _Value:
     changes: tuple[str, ...]
 
 
-def _variation(text: str, path: Path, content: dict[str, Any]) -> tuple[str, list[_Value]]:
+def _variation(text: str, path: Path, content: dict[str, Any], allow_outside: bool) -> tuple[str, list[_Value]]:
     key, equals, given = (part.strip() for part in text.partition("="))
     if not equals or not key or not given:
         raise InputError(f'--over {text}: expected KEY=VALUES, such as "data=*.csv" or "sensors.0.noise=0.1,0.2"')
+    if key.startswith(WHERE):
+        return key, _groups(text, key.removeprefix(WHERE).strip(), given, path, content, allow_outside)
     targets = _data_keys(text, content) if key == DATA else [key]
     values = _files(text, given, path) if PATTERN.search(given) and not given.startswith("[") else _listed(given)
     labels = _labels(values)
     return key, [
         _Value(label, tuple(f"{target}={value}" for target in targets))
         for label, value in zip(labels, values, strict=True)
+    ]
+
+
+def _groups(
+    text: str, column: str, given: str, path: Path, content: dict[str, Any], allow_outside: bool
+) -> list[_Value]:
+    """Rows with each value of a column, in all sensors that read some of its values; `*` is each value of the file."""
+    rows = content["sensors"] if isinstance(content.get("sensors"), list) else []
+    found = {
+        i: row
+        for i, row in enumerate(rows)
+        if isinstance(row, dict) and isinstance(row.get("where"), dict) and column in row["where"]
+    }
+    if not found:
+        raise InputError(
+            f"--over {text}: no [[sensors]] of the file has where = {{ {json.dumps(column)} = ... }}; add it to those "
+            "that vary"
+        )
+    values = [part.strip('"') for part in _listed(given)]
+    if given == "*":
+        i, row = next(iter(found.items()))
+        reader = DataReader(path.parent, allow_outside, {})
+        of_file = {k: v for k, v in row.items() if k in ("data", "sheet", "encoding")}
+        values = groups(reader.open(Table(of_file, f"sensors.{i}")).column(column))
+    said = [json.dumps(value, ensure_ascii=False) for value in values]
+    return [
+        _Value(name, tuple(f'sensors.{i}.where."{column}"={value}' for i in found))
+        for name, value in zip(_labels(said), said, strict=True)
     ]
 
 
