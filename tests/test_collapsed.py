@@ -208,4 +208,7 @@ def test_lost_chains_restart_and_runs_end_when_draws_suffice():
     draws = np.random.default_rng(0).standard_normal((4, 400, 3))
     assert decided(40, draws).lost == (2, 3)
     assert decided(800, draws).enough
-    assert not decided(800, draws + np.arange(4)[:, None, None]).enough
+    apart = draws + np.arange(4)[:, None, None]
+    assert not decided(800, apart).enough
+    hopeless = SamplerStats(log_density=marginal, misfit=np.full((4, 400), 100.0))
+    assert policy.review(Pause(800, apart, hopeless, np.zeros(3, bool), 10)).enough

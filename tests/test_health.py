@@ -79,7 +79,8 @@ def test_what_was_found_of_readings_goes_with_a_file(tmp_path):
     assert again.diagnose().verdict == result.diagnose().verdict != "good"
 
 
-def test_a_run_in_which_nothing_fits_ends_early():
+@pytest.mark.parametrize(("method", "draws"), [(bp.HMC(), 200), (bp.Collapsed(), 300)])
+def test_a_run_in_which_nothing_fits_ends_early(method, draws):
     """The law is constant, the readings rise by a hundred times their noise."""
     t = np.linspace(0, 1, 15)
     problem = bp.Problem(
@@ -87,8 +88,8 @@ def test_a_run_in_which_nothing_fits_ends_early():
         {"u": bp.KarhunenLoeve(bp.SquaredExponential(length=0.5), terms=8)},
         {"law": bp.Physics(lambda u_t: u_t, points=20, tolerance=0.01), "u": bp.Sensors("u", {"t": t}, t, noise=0.01)},
     )
-    result = bp.infer(problem, seed=0, progress=False)
-    assert result.z.shape[1] == 200
+    result = bp.infer(problem, method, seed=0, progress=False)
+    assert result.z.shape[1] == draws
     health = result.diagnose()
     assert health.verdict == "bad"
     assert health.is_hopeless

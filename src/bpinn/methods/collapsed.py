@@ -295,7 +295,8 @@ class CollapsedPolicy(Policy):
             marginal = pause.stats.sampler_log_density[:, -1]
             known = np.where(np.isfinite(marginal), marginal, -np.inf)
             return Decision(lost=tuple(int(i) for i in np.flatnonzero(known < known.max() - LOST_BY)))
-        return Decision(enough=convergence.enough(pause.functionals, pause.is_equation))
+        hopeless = convergence.is_hopeless(pause.stats.misfit)
+        return Decision(enough=hopeless or convergence.enough(pause.functionals, pause.is_equation))
 
 
 @register("collapsed")
