@@ -34,9 +34,12 @@ def readings(of: str, truth: Function, at: Mapping[str, Any], noise: float, rng:
     return bp.Sensors(of, at=at, values=exact + noise * rng.standard_normal(exact.shape), noise=noise)
 
 
-def exactly(equation: Function, at: Mapping[str, Any], tolerance: float) -> bp.Sensors:
-    """Exact physics: an equation that is zero at collocation points."""
-    return bp.Sensors(equation, at=at, values=0.0, noise=tolerance)
+def exactly(equation: Function, at: Mapping[str, Any], tolerance: float, neutral: bool = False) -> bp.Sensors:
+    """Exact physics: an equation that is zero at collocation points.
+
+    ``neutral`` as `bp.Physics` has it by default for fields that are expansions.
+    """
+    return bp.Sensors(equation, at=at, values=0.0, noise=tolerance, neutral=neutral)
 
 
 def precise(slope: Function, start: Any, end: float) -> Function:

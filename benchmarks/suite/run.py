@@ -104,7 +104,9 @@ def stated_by(problem: bp.Problem, surrogate: str | None) -> bp.Problem:
     if surrogate is None:
         return problem
     fields = {name: SURROGATES[surrogate](problem, name) for name in problem.fields}
-    return bp.Problem(problem.domain, fields, problem.sensors, problem.unknowns)
+    can = surrogate != "network"  # networks are neutral on request only
+    sensors = {name: replace(s, neutral=s.neutral and can) for name, s in problem.sensors.items()}
+    return bp.Problem(problem.domain, fields, sensors, problem.unknowns)
 
 
 def grid(problem: bp.Problem, field: str) -> dict[str, np.ndarray]:

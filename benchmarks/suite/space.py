@@ -66,7 +66,7 @@ def darcy_flow(seed: int = 0) -> Case:
         domain=SQUARE,
         fields={"u": smooth(SQUARE), "k": smooth(SQUARE, terms=60, positive=True)},
         sensors={
-            "darcy": exactly(darcy, filled(SQUARE, 200), 0.02),
+            "darcy": exactly(darcy, filled(SQUARE, 200), 0.02, neutral=True),
             "sides": readings("u", u, rim(5), 0.02, rng),
             "u": readings("u", u, filled(SQUARE, 40), 0.02, rng),
             "k": readings("k", permeability, filled(SQUARE, 12, skip=41), 0.05, rng),
@@ -99,7 +99,7 @@ def helmholtz(seed: int = 0) -> Case:
         fields={"u": smooth(SQUARE)},
         unknowns={"k": dist.LogNormal(0.7, 0.5)},
         sensors={
-            "standing": exactly(standing, filled(SQUARE, 200), 0.05),
+            "standing": exactly(standing, filled(SQUARE, 200), 0.05, neutral=True),
             "sides": readings("u", u, rim(8), 0.05, rng),
             "u": readings("u", u, filled(SQUARE, 28), 0.05, rng),
         },
@@ -148,9 +148,9 @@ def kovasznay(seed: int = 0) -> Case:
         fields={name: smooth(SQUARE, amplitude=size) for name, size in {"u": 2.0, "v": 0.5, "p": 1.0}.items()},
         unknowns={"viscosity": dist.LogNormal(-1.5, 1.0)},
         sensors={
-            "along_x": exactly(along_x, inside, 0.04),
-            "along_y": exactly(along_y, inside, 0.008),
-            "continuity": exactly(continuity, inside, 0.02),
+            "along_x": exactly(along_x, inside, 0.04, neutral=True),
+            "along_y": exactly(along_y, inside, 0.008, neutral=True),
+            "continuity": exactly(continuity, inside, 0.02, neutral=True),
             "u": readings("u", u, probes, 0.08, rng),
             "v": readings("v", v, probes, 0.02, rng),
             "p": readings("p", p, filled(SQUARE, 10, skip=41), 0.05, rng),
@@ -183,7 +183,7 @@ def poisson_4d(seed: int = 0) -> Case:
         fields={"u": smooth(domain, terms=400, share=0.75)},
         unknowns={"diffusivity": dist.LogNormal(0.0, 1.0)},
         sensors={
-            "poisson": exactly(poisson, filled(domain, 300), 0.01),
+            "poisson": exactly(poisson, filled(domain, 300), 0.01, neutral=True),
             "faces": readings("u", u, faces, 0.04, rng),
             "u": readings("u", u, filled(domain, 20), 0.04, rng),
         },

@@ -50,7 +50,8 @@ def advection_diffusion(seed: int = 0) -> Case:
         domain=domain,
         fields={"u": smooth(domain)},
         unknowns={"speed": dist.Normal(0.0, 1.0), "diffusivity": dist.LogNormal(-2.0, 1.0)},
-        sensors={"transport": exactly(transport, filled(domain, 200), 0.01)} | read(u, domain, 0.02, seed),
+        sensors={"transport": exactly(transport, filled(domain, 200), 0.01, neutral=True)}
+        | read(u, domain, 0.02, seed),
     )
     about = "advection and diffusion of a pulse; speed and diffusivity"
     return Case("advection_diffusion", problem, {"u": u}, unknowns, False, about)
@@ -77,7 +78,7 @@ def wave(seed: int = 0) -> Case:
         fields={"u": smooth(domain)},
         unknowns={"speed": dist.LogNormal(0.6, 0.5)},
         sensors={
-            "vibration": exactly(vibration, filled(domain, 200), 0.05),
+            "vibration": exactly(vibration, filled(domain, 200), 0.05, neutral=True),
             "rest": bp.Sensors("u_t", at=rest, values=0.0, noise=0.05),
             **read(u, domain, 0.04, seed),
         },
@@ -125,7 +126,7 @@ def fisher_kpp(seed: int = 0) -> Case:
         domain=domain,
         fields={"u": smooth(domain)},
         unknowns={"D": dist.LogNormal(-1.5, 1.0), "r": dist.LogNormal(0.0, 0.7)},
-        sensors={"growth": exactly(growth, filled(domain, 200), 0.004)} | read(u, domain, 0.02, seed),
+        sensors={"growth": exactly(growth, filled(domain, 200), 0.004, neutral=True)} | read(u, domain, 0.02, seed),
     )
     about = "Fisher-KPP; diffusivity and growth rate of a spreading population"
     return Case("fisher_kpp", problem, {"u": u}, unknowns, False, about)
@@ -166,7 +167,8 @@ def heat_source(seed: int = 0, tolerance: float = 0.01) -> Case:
             "u": smooth(domain),
             "s": smooth({"x": domain["x"]}, terms=12),
         },
-        sensors={"conduction": exactly(conduction, filled(domain, 200), tolerance)} | read(u, domain, 0.03, seed),
+        sensors={"conduction": exactly(conduction, filled(domain, 200), tolerance, neutral=True)}
+        | read(u, domain, 0.03, seed),
     )
     about = "heat equation with an unknown source field s(x)"
     return Case("heat_source", problem, {"u": u, "s": s}, {}, False, about)
