@@ -9,7 +9,7 @@ ROOT = Path(bpinn.__file__).parent
 ORDER = [
     "errors", "compiling", "arrays", "shown", "registry", "likelihoods.base", "likelihoods.each", "likelihoods",
     "portable", "native", "fields.activations", "fields.base", "fields.propagation", "checks", "fields.scales", "fields.mlp", "fields.kernels",
-    "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "measurements", "readings", "physics", "neutral", "problem",
+    "fields.karhunen_loeve", "fields.gaussian_process", "fields", "quantities", "affine", "measurements", "readings", "physics", "neutral", "problem",
     "evaluation", "sufficient", "parameters", "quantity_at", "monitor", "chunks", "conditional", "linear_readings", "model", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "advice", "diagnostics", "approximate", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",

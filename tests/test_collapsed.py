@@ -163,6 +163,15 @@ def test_where_it_cannot_be_used_it_says_why_and_hmc_is_the_default(problem, obs
     assert isinstance(default_method(stated), bp.HMC)
 
 
+def test_many_unknowns_are_left_to_hmc():
+    from bpinn.methods.collapsed import default_method
+
+    amplitudes = dist.LogNormal(0.0, 1.0).expand([5]).to_event(1)
+    stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(5)]), k=amplitudes)
+    assert isinstance(default_method(stated), bp.HMC)
+    bp.Collapsed().check(stated)  # but it can be asked for
+
+
 def robust():
     stated = decaying()
     sensors = stated.sensors | {"u": bp.Sensors("u", {"t": T}, np.ones(9), noise=0.1, likelihood="student_t")}
@@ -182,7 +191,13 @@ def test_it_is_the_default_of_linear_problems():
 
 @pytest.mark.parametrize(
     ("inference", "method"),
-    [("", "Collapsed"), ("seed = 3", "Collapsed"), ("num_draws = 100", "HMC"), ('method = "hmc"', "HMC")],
+    [
+        ("", "Collapsed"),
+        ("seed = 3", "Collapsed"),
+        ("num_draws = 100", "Collapsed"),
+        ("num_leapfrog = 8", "HMC"),
+        ('method = "hmc"', "HMC"),
+    ],
 )
 def test_problem_files_without_a_method_take_it(tmp_path, inference, method):
     from bpinn.problem_file import read_problem

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import bpinn as bp
+from bpinn.neutral import is_linear
 from bpinn.problem_file import read_problem
 
 RATE = dist.LogNormal(0.0, 1.0)
@@ -368,3 +369,44 @@ def test_sensitivity_takes_the_evidence_into_account(prior_result):
         expected.append(float(both[0] - both[1]))
     np.testing.assert_allclose(_evidence_ratio(result, 0, 0.5), expected, rtol=1e-3, atol=1e-3)
     assert _evidence_ratio(result, 1, 0.5) == 0.0
+
+
+def cooling(T, T_t, k):
+    return T_t + k * (T - 290.0)
+
+
+def radiating(T, T_t, k):
+    return T_t + 5.67e-8 * k * (T**4 - 290.0**4)
+
+
+def fed(T, T_t, k):
+    return T_t + k * jnp.where(T > 20.0, T - 20.0, 0.0)
+
+
+def repeated(T, T_t, k):
+    return T_t - k * jax.lax.fori_loop(0, 3, lambda i, c: c * T, jnp.ones_like(T))
+
+
+def stepped(T, T_t, k):
+    return T_t - k * (10 * T).astype(int) / 10
+
+
+def driven(T, T_t, k, w, t):
+    return T_t + jnp.exp(k) * jnp.where(t > 0.5, 2.0 * T, T) / (1 + t) - w @ jnp.stack([t, t**2])
+
+
+LINEARITY = [(cooling, True), (radiating, False), (fed, False), (repeated, False), (stepped, False), (driven, True)]
+
+
+@pytest.mark.parametrize(("law", "linear"), LINEARITY, ids=[law.__name__ for law, _ in LINEARITY])
+def test_an_equation_is_linear_by_its_operations_and_not_by_numbers(law, linear):
+    """Small numbers hide that it is not: 5.67e-8 T**4 of a field of order one."""
+    problem = bp.Problem(
+        {"t": (0.0, 1.0)},
+        {"T": bp.GaussianProcess(terms=10)},
+        {"law": bp.Physics(law), "T": bp.Sensors("T", {"t": [0.0, 1.0]}, [310.0, 300.0], noise=0.1)},
+        {"k": dist.LogNormal(0.0, 1.0), "w": dist.Normal(0.0, 1.0).expand([2]).to_event(1)},
+    )
+    readings = next(r for r in problem.readings if r.name == "law")
+    assert is_linear(readings, problem.fields, problem.names, problem.unknowns) == linear
+    assert bp.Posterior(problem).model.neutral_linear == linear

@@ -516,3 +516,12 @@ def test_rows_that_are_not_there_are_said(where, words, tmp_path):
     with pytest.raises(bp.InputError) as caught:
         from_logger(tmp_path, f"where = {where}", TREES)
     assert words in str(caught.value)
+
+
+def test_labels_of_rows_are_the_same_only_for_the_same_value():
+    from bpinn.problem_file.rows import label
+
+    for same in ((301, 301.0, "301", " 301.0 "), ("2e3", 2000), ("0.5", 0.5, ".50"), ("-7", -7)):
+        assert len({label(value) for value in same}) == 1
+    for different in (("1_1", 11), ("20240101120001", "20240101120002"), ("1e400", "inf"), ("0.1", "0.10000000000001")):
+        assert len({label(value) for value in different}) == 2

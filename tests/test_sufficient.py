@@ -115,6 +115,14 @@ def product(u, v):
     return u * v
 
 
+def repeated(u):
+    return jax.lax.fori_loop(0, 3, lambda i, c: c * u, jnp.ones_like(u))
+
+
+def stepped(u):
+    return (10 * u).astype(int) / 10
+
+
 def scaled(u, rate):
     return rate * u
 
@@ -128,6 +136,8 @@ def scaled(u, rate):
         lambda: problem({"u": many(likelihood="student_t")}),
         lambda: problem({"u": many(coupled)}),
         lambda: problem({"u": many(clipped)}),
+        lambda: problem({"u": many(repeated)}),
+        lambda: problem({"u": many(stepped)}),
         lambda: problem({"u": many(product)}, **V),
         lambda: problem({"u": many(scaled)}, {"rate": dist.Normal(0.0, 1.0)}),
         lambda: problem({"u": many()}, u=bp.KarhunenLoeve(bp.Exponential(length=0.01), terms=600)),

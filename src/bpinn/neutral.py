@@ -13,10 +13,10 @@ from typing import Any
 
 import numpyro.distributions as dist
 
+from bpinn.affine import is_affine
 from bpinn.errors import InputError
 from bpinn.fields import Field
 from bpinn.likelihoods import Normal
-from bpinn.physics import Arbitrary
 from bpinn.quantities import Names
 from bpinn.readings import Readings
 
@@ -53,7 +53,9 @@ def is_linear(readings: Readings, fields: Fields, names: Names, unknowns: Priors
     whole = all(
         _is_linear(fields[name], _bounds(names, name)) and not fields[name].positive for name in readings.fields
     )
-    return whole and all(Arbitrary(term.equation, names, unknowns).is_linear() for term in readings.quantity.terms)
+    shapes = {name: prior.shape() for name, prior in unknowns.items()}
+    count = len(readings.values)
+    return whole and all(is_affine(term.equation, count * term.width, shapes) for term in readings.quantity.terms)
 
 
 def check_neutral(readings: Readings, fields: Fields, names: Names, where: str) -> None:

@@ -16,7 +16,6 @@ POINTS = {1: 60, 2: 200}  # by the number of coordinates
 MORE_POINTS, MOST_POINTS = 300, 1_000_000
 SHARE = 0.01  # tolerance over the typical size of the equation
 SAMPLES = 1000
-LINEAR = 1e-4  # relative error of sums that single precision may make
 
 
 @dataclass(frozen=True)
@@ -129,30 +128,12 @@ class Arbitrary:
         finite = np.abs(found[np.isfinite(found)])
         return float(np.median(finite)) if finite.size else np.nan
 
-    def is_linear(self) -> bool:
-        """Whether the equation is linear in its fields, up to a constant."""
-        references = self.equation.references
-        one, other = self._values(), self._values(seed=1)
-        is_field = [isinstance(reference, Partial) for reference in references]
-
-        def at(first: float, second: float) -> np.ndarray:
-            """With fields that are sums; all else as in the first."""
-            rows = zip(is_field, one, other, strict=True)
-            return self._at([first * a + second * b if moves else a for moves, a, b in rows])
-
-        parts = np.stack([at(1.0, 0.0), at(0.0, 1.0), at(0.0, 0.0), at(1.0, 1.0)])
-        known = np.all(np.isfinite(parts), axis=0)
-        if not np.any(known):
-            return False
-        off = parts[0] + parts[1] - parts[2] - parts[3]
-        return bool(np.all(np.abs(off[known]) <= LINEAR * np.max(np.abs(parts[:, known]), axis=0)))
-
     def _at(self, values: list[Any]) -> np.ndarray:
         with np.errstate(all="ignore"):
             return np.broadcast_to(np.asarray(self.equation.call(values), float), (SAMPLES,))
 
-    def _values(self, seed: int = 0) -> list[Any]:
-        rng, names = np.random.default_rng(seed), self.names
+    def _values(self) -> list[Any]:
+        rng, names = np.random.default_rng(0), self.names
 
         def values(reference: Any) -> Any:
             if isinstance(reference, Coordinate):

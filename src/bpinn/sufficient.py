@@ -7,7 +7,7 @@ noise that is inferred divides all rows. The factor is found once, in double pre
 is squared, so that the rows can be used in single precision.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -17,23 +17,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from bpinn.affine import is_affine
 from bpinn.checks import blocks, some
-from bpinn.errors import InputError
 from bpinn.fields.base import Rows
 from bpinn.likelihoods import Normal
 from bpinn.measurements import Placed, Term
 from bpinn.problem import Problem
-from bpinn.quantities import Coordinate, Equation, Partial, Unknown, trace_equation
+from bpinn.quantities import Coordinate, Equation, Partial, Unknown
 from bpinn.readings import Readings
 
 LEAST = 1000  # readings of a group; fewer are evaluated as they are
 RATIO = 2  # least number of points for each row that takes their place
 MOST_COEFFICIENTS = 500  # the cost of the factor grows with their square
 BLOCK = 8192  # points whose rows are held at once
-
-_LINEAR = {"add", "add_any", "sub", "neg", "convert_element_type", "copy"}
 
 
 @dataclass(frozen=True)
@@ -129,59 +126,14 @@ def _possible(problem: Problem, readings: Readings) -> bool:
     terms = readings.quantity.terms
     points = len(readings.values) * sum(term.width for term in terms)
     few = size <= MOST_COEFFICIENTS and len(readings.values) > size and points >= RATIO * (size + 1)
-    return few and all(_is_affine(term, _size_of_block(readings)) for term in terms)
+    if not few or any(isinstance(r, Unknown) for term in terms for r in term.equation.references):
+        return False
+    return all(is_affine(term.equation, _size_of_block(readings) * term.width, {}) for term in terms)
 
 
 def _size_of_block(readings: Readings) -> int:
     """How many readings have their rows in memory at once."""
     return min(len(readings.values), max(1, BLOCK // sum(term.width for term in readings.quantity.terms)))
-
-
-def _is_affine(term: Term, count: int) -> bool:
-    """Whether an equation is linear in its fields, up to a constant, with coefficients that are not inferred.
-
-    By the operations that it is made of: numbers alone would not show what happens beyond them.
-    """
-    references = term.equation.references
-    if any(isinstance(reference, Unknown) for reference in references):
-        return False
-    try:
-        traced = trace_equation(term.equation, count * term.width, {}, "sensors")
-    except InputError:  # it holds arrays with one entry per reading
-        return False
-    return _affine(traced.jaxpr, [isinstance(reference, Partial) for reference in references]) is not None
-
-
-def _affine(jaxpr: Jaxpr, moving: Sequence[bool]) -> list[bool] | None:
-    """Which results depend on arguments that move; None if one may do so in another way than linearly, by element."""
-    known = {var for var, moves in zip(jaxpr.invars, moving, strict=True) if moves}
-    for equation in jaxpr.eqns:
-        moves = [not isinstance(var, Literal) and var in known for var in equation.invars]
-        if not any(moves):
-            continue
-        name, inner = equation.primitive.name, _inner(equation.params)
-        if inner is not None:
-            found = _affine(inner, moves) if len(inner.invars) == len(moves) else None
-            if found is None:
-                return None
-            known |= {var for var, own in zip(equation.outvars, found, strict=True) if own}
-            continue
-        product = name == "mul" and sum(moves) == 1
-        quotient = name == "div" and not moves[1]
-        choice = name == "select_n" and not moves[0]
-        if not (name in _LINEAR or product or quotient or choice):
-            return None
-        known |= set(equation.outvars)
-    return [not isinstance(var, Literal) and var in known for var in jaxpr.outvars]
-
-
-def _inner(params: Mapping[str, Any]) -> Jaxpr | None:
-    """What a call of another function does."""
-    for name in ("jaxpr", "call_jaxpr"):
-        inner = params.get(name)
-        if isinstance(inner, ClosedJaxpr):
-            return inner.jaxpr
-    return None
 
 
 @dataclass(frozen=True)

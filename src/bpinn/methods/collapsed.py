@@ -43,8 +43,13 @@ FAR = 3.0  # longest Newton step, in standard deviations of the prior
 LOOK = 40  # step after which lost chains are restarted
 UPDATES = (0.5, 1.0)  # shares of warm-up, at whose ends proposals follow the draws so far
 TARGET = 0.3  # acceptance of the random walk
-INDEPENDENT = 0.75  # share of proposals that do not depend on where the chain is
+SHORT = 0.02  # weight of an independent proposal in the share of those that are accepted
+# Share of proposals that do not depend on where the chain is: at most this, and less if few of them are accepted.
+INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
 FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
+# With which it is the default. Twelve scalars of which four are unknowns were sampled well; five to twenty amplitudes
+# of a source, with log-normal priors that the readings inform little, were not, while HMC had no difficulty.
+MOST_SCALARS, MOST_UNKNOWNS = 15, 4
 RIDGE = 100.0  # draws that mode and curvature count for
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
 LEAST_DRAWS, ROUND = 300, 100
@@ -65,6 +70,7 @@ class _State(NamedTuple):
     marginal: Array
     moments: _Moments
     log_scale: Array  # of the random walk
+    accepted: Array  # share of independent proposals that are accepted, during warm-up
     centre: Array  # of independent proposals
     root: Array  # R with the covariance R R', and its inverse
     inverse: Array
@@ -100,7 +106,8 @@ class Marginal(Stage):
         z, density, marginal = _drawn(model, data, mode.reference, mode.scalars, zero + 1.0, key_draw)
         return _State(
             z, mode.scalars, density, marginal, _Moments(zero, mode.scalars, mode.root @ mode.root.T),
-            jnp.log(zero + 2.38 / np.sqrt(_size(model))), mode.scalars, mode.root, mode.inverse, mode.reference,
+            jnp.log(zero + 2.38 / np.sqrt(_size(model))), zero + INDEPENDENT / PER_ACCEPTED,
+            mode.scalars, mode.root, mode.inverse, mode.reference,
         )  # fmt: skip
 
     def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
@@ -122,7 +129,8 @@ class Marginal(Stage):
         away = state.root @ jax.random.normal(keys[0], (_size(model),), dtype)
         tails = jnp.sum(jax.random.normal(keys[1], (int(FREEDOM),), dtype) ** 2) / FREEDOM
         kind, threshold = jax.random.uniform(keys[2], (2,), dtype)
-        independent = kind < INDEPENDENT
+        share = jnp.clip(PER_ACCEPTED * state.accepted, FEWEST, INDEPENDENT)
+        independent = kind < share
         walked = state.scalars + jnp.exp(state.log_scale) * away
         proposed = jnp.where(independent, state.centre + away / jnp.sqrt(tails), walked)
         if not _has_scalars(model):
@@ -159,6 +167,7 @@ class Marginal(Stage):
         return state._replace(
             moments=_Moments(count, mean, covariance),
             log_scale=log_scale,
+            accepted=state.accepted + jnp.where(independent, SHORT * (probability - state.accepted), 0.0),
             root=jnp.where(closes, inverse.T, state.root),
             inverse=jnp.where(closes, factor.T, state.inverse),
             centre=jnp.where(closes, mean, state.centre),
@@ -361,7 +370,11 @@ HMC_INSTEAD = "more draws (num_draws, most_draws) or a longer warm-up (num_warmu
 
 def default_method(problem: Problem) -> Method:
     """What `infer` does if it is given no method."""
-    return HMC() if why_not_collapsed(problem) else Collapsed()
+    scalars, unknowns = (
+        sum(int(np.prod(prior.shape())) for prior in priors.values()) for priors in (problem.scalars, problem.unknowns)
+    )
+    many = scalars > MOST_SCALARS or unknowns > MOST_UNKNOWNS
+    return HMC() if many or why_not_collapsed(problem) else Collapsed()
 
 
 def why_not_collapsed(problem: Problem) -> str:

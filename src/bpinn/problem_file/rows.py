@@ -1,16 +1,18 @@
 """The rows of a data file that sensors use: `where = { Seed = 301 }`, one of several groups in a file."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from bpinn.data_files.numbers import is_missing
+from bpinn.data_files.numbers import PLAIN, is_missing
 from bpinn.data_files.table import Cells, DataTable, probable
 from bpinn.errors import InputError
 from bpinn.problem_file.toml_table import Table, shown
 
+WHOLE = re.compile(r"[+-]?\d{1,64}")
 MOST_NAMED = 6  # values of a column that a message names
 
 
@@ -53,11 +55,14 @@ def groups(cells: Cells) -> list[str]:
 
 
 def label(cell: Any) -> str:
-    """A value as text, by which cells are compared: 301, 301.0 and "301" are the same."""
-    try:
-        return f"{float(cell):.12g}"
-    except (ValueError, OverflowError):
-        return str(cell).strip()
+    """A value as text, by which cells are compared: 301, 301.0 and "301" are the same, "1_1" and 11 are not."""
+    text = cell.strip() if isinstance(cell, str) else str(cell)
+    if WHOLE.fullmatch(text):
+        return str(int(text))
+    number = float(text) if PLAIN.fullmatch(text) else np.nan
+    if not np.isfinite(number):
+        return text
+    return str(int(number)) if number == round(number) and abs(number) < 2**53 else repr(number)
 
 
 def listed(values: Iterable[str]) -> str:

@@ -191,8 +191,13 @@ def read_likelihood(value: Any, where: str) -> Likelihood:
 
 
 def read_inference(table: Table, problem: Problem) -> tuple[Method, int, int | None]:
-    """The method with its settings, the seed and the number of chains; without a method, settings are those of HMC."""
-    default = HMC if table.content.keys() - {"method", "seed", "chains"} else type(default_method(problem))
+    """The method with its settings, the seed and the number of chains.
+
+    Without a method it is that of `infer`, unless there are settings that only HMC has.
+    """
+    default = type(default_method(problem))
+    if table.content.keys() - {"method", "seed", "chains", *(f.name for f in fields(default))}:
+        default = HMC
     name = table.choice("method", Method.registry, Method.registry.name_of(default))
     kind: Any = Method.registry.named(name)
     seed = table.take("seed", (int,), "a whole number", 0)

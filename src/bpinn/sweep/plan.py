@@ -102,7 +102,7 @@ def _groups(
             f"--over {text}: no [[sensors]] of the file has where = {{ {json.dumps(column)} = ... }}; add it to those "
             "that vary"
         )
-    values = [part.strip('"') for part in _listed(given)]
+    values = [part.strip("\"'") for part in _listed(given)]
     if given == "*":
         i, row = next(iter(found.items()))
         reader = DataReader(path.parent, allow_outside, {})
@@ -110,7 +110,7 @@ def _groups(
         values = groups(reader.open(Table(of_file, f"sensors.{i}")).column(column))
     said = [json.dumps(value, ensure_ascii=False) for value in values]
     return [
-        _Value(name, tuple(f'sensors.{i}.where."{column}"={value}' for i in found))
+        _Value(name, tuple(f"sensors.{i}.where.{json.dumps(column)}={value}" for i in found))
         for name, value in zip(_labels(said), said, strict=True)
     ]
 
