@@ -402,7 +402,12 @@ def test_a_sweep_over_groups_of_one_file(cups):
     assert [m.values for m in both] == [("A", "1"), ("A", "2"), ("7", "1"), ("7", "2")]
     read = read_problem(file, both[2].changes).problem.sensors["u"]
     np.testing.assert_array_equal(read.values, [7.0, 7.5, 8.0])
-    with pytest.raises(bp.InputError, match=r"no row of cups\.csv has cup = C; it has A, 7"):
+    with (cups / "cups.csv").open("a") as more:
+        more.write("B,2,0,1\nB,2,1,1.5\n")
+    assert [m.values for m in plan(file, ["where.cup=*"], 1, [], False).members] == [("A",), ("7",)]  # B has no run 1
+    file.write_text(file.read_text().replace('"run no." = 1', '"run no." = 2'))
+    assert [m.values for m in plan(file, ["where.cup=*"], 1, [], False).members] == [("A",), ("7",), ("B",)]
+    with pytest.raises(bp.InputError, match=r"no row of cups\.csv has cup = C; it has A, 7, B"):
         plan(file, ["where.cup=C"], 1, [], False)
     with pytest.raises(bp.InputError, match=r'no \[\[sensors\]\] of the file has where = { "cap" = ... }; add it'):
         plan(file, ["where.cap=*"], 1, [], False)

@@ -12,7 +12,7 @@ from typing import Any
 from bpinn.errors import InputError
 from bpinn.problem_file import read_problem, read_toml
 from bpinn.problem_file.data import DataReader
-from bpinn.problem_file.rows import groups
+from bpinn.problem_file.rows import chosen, groups, read_where
 from bpinn.problem_file.toml_table import Table
 
 DATA = "data"  # stands for the data file of all sensors
@@ -44,21 +44,22 @@ class Plan:
 def plan(path: Path, over: Sequence[str], seeds: int, changes: Sequence[str], allow_outside: bool) -> Plan:
     """Read what varies; every combination is checked as a problem file before anything runs."""
     path, content = read_toml(path)
-    variations = [_variation(one, path, content, allow_outside) for one in over]
+    columns = {one.partition("=")[0].strip().removeprefix(WHERE).strip() for one in over}
+    variations = [_variation(one, path, content, allow_outside, columns) for one in over]
     keys = tuple(key for key, _ in variations)
     if len(set(keys)) < len(keys):
         raise InputError(f"--over: {max(keys, key=keys.count)!r} is given twice; list its values in one option")
     found: list[Member] = []
     first = None
-    for chosen in itertools.product(*(values for _, values in variations)):
-        said = [*changes, *(change for value in chosen for change in value.changes)]
+    for together in itertools.product(*(values for _, values in variations)):
+        said = [*changes, *(change for value in together for change in value.changes)]
         file = read_problem(path, said, allow_outside=allow_outside)
         first = file if first is None else first
         if set(file.problem.unknowns) != set(first.problem.unknowns):
             raise InputError("--over: the unknowns must be the same in all runs")
-        label = "_".join(value.label for value in chosen) or "run"
+        label = "_".join(value.label for value in together) or "run"
         for seed in range(file.seed, file.seed + seeds):
-            values = tuple(value.label for value in chosen)
+            values = tuple(value.label for value in together)
             found.append(Member(f"{label}-seed-{seed}", values, seed, (*said, f"inference.seed={seed}")))
             if len(found) > MOST_RUNS:
                 raise InputError(f"sweep: more than {MOST_RUNS:,} runs; sweep over fewer values or seeds")
@@ -72,12 +73,14 @@ class _Value:
     changes: tuple[str, ...]
 
 
-def _variation(text: str, path: Path, content: dict[str, Any], allow_outside: bool) -> tuple[str, list[_Value]]:
+def _variation(
+    text: str, path: Path, content: dict[str, Any], allow_outside: bool, columns: set[str]
+) -> tuple[str, list[_Value]]:
     key, equals, given = (part.strip() for part in text.partition("="))
     if not equals or not key or not given:
         raise InputError(f'--over {text}: expected KEY=VALUES, such as "data=*.csv" or "sensors.0.noise=0.1,0.2"')
     if key.startswith(WHERE):
-        return key, _groups(text, key.removeprefix(WHERE).strip(), given, path, content, allow_outside)
+        return key, _groups(text, key.removeprefix(WHERE).strip(), given, path, content, allow_outside, columns)
     targets = _data_keys(text, content) if key == DATA else [key]
     values = _files(text, given, path) if PATTERN.search(given) and not given.startswith("[") else _listed(given)
     labels = _labels(values)
@@ -88,9 +91,12 @@ def _variation(text: str, path: Path, content: dict[str, Any], allow_outside: bo
 
 
 def _groups(
-    text: str, column: str, given: str, path: Path, content: dict[str, Any], allow_outside: bool
+    text: str, column: str, given: str, path: Path, content: dict[str, Any], allow_outside: bool, columns: set[str]
 ) -> list[_Value]:
-    """Rows with each value of a column, in all sensors that read some of its values; `*` is each value of the file."""
+    """Rows with each value of a column, in all sensors that read some of its values.
+
+    `*` is each value that all of them have in the rows that their other conditions choose; ``columns`` are swept, too.
+    """
     rows = content["sensors"] if isinstance(content.get("sensors"), list) else []
     found = {
         i: row
@@ -104,10 +110,16 @@ def _groups(
         )
     values = [part.strip("\"'") for part in _listed(given)]
     if given == "*":
-        i, row = next(iter(found.items()))
-        reader = DataReader(path.parent, allow_outside, {})
-        of_file = {k: v for k, v in row.items() if k in ("data", "sheet", "encoding")}
-        values = groups(reader.open(Table(of_file, f"sensors.{i}")).column(column))
+        reader, of_each = DataReader(path.parent, allow_outside, {}), []
+        for i, row in found.items():
+            of_file = {k: v for k, v in row.items() if k in ("data", "sheet", "encoding")}
+            others = {"where": {c: v for c, v in row["where"].items() if c != column and c not in columns}}
+            wanted = read_where(Table(others, f"sensors.{i}")) if others["where"] else {}
+            data = chosen(f"sensors.{i}.where", wanted, reader.open(Table(of_file, f"sensors.{i}")))
+            of_each.append(groups(data.column(column)))
+        values = [value for value in of_each[0] if all(value in own for own in of_each)]
+        if not values:
+            raise InputError(f"--over {text}: no value of {column!r} is in the files of all sensors that use it")
     said = [json.dumps(value, ensure_ascii=False) for value in values]
     return [
         _Value(name, tuple(f"sensors.{i}.where.{json.dumps(column)}={value}" for i in found))
