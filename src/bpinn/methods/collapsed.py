@@ -344,7 +344,7 @@ class Collapsed(Method):
     chains: int = 4
 
     def __post_init__(self) -> None:
-        check_count("Collapsed", "num_warmup", self.num_warmup, 100)
+        check_count("Collapsed", "num_warmup", self.num_warmup, 20)
         if self.num_draws is not None:
             check_count("Collapsed", "num_draws", self.num_draws, 4)
         for name in ("most_draws", "thin", "chains"):
