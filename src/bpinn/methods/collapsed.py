@@ -48,7 +48,7 @@ SHORT = 0.02  # weight of an independent proposal in the share of those that are
 INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
 FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
 # With which it is the default. Twelve scalars of which four are unknowns were sampled well; five to twenty amplitudes
-# of a source, with log-normal priors that the readings inform little, were not, while HMC had no difficulty.
+# of a source, with log-normal priors that the readings inform little, were not; HMC was good with twenty.
 MOST_SCALARS, MOST_UNKNOWNS = 15, 4
 RIDGE = 100.0  # draws that mode and curvature count for
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
