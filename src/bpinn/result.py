@@ -13,7 +13,6 @@ from bpinn.checks import is_whole
 from bpinn.errors import InputError
 from bpinn.measurements import Quantity, label
 from bpinn.methods import Method
-from bpinn.modes import groups_of
 from bpinn.monitor import Monitor
 from bpinn.posterior import Posterior
 from bpinn.prediction import Prediction
@@ -22,40 +21,13 @@ from bpinn.quantity_at import QuantityAt, measured
 from bpinn.readings import Readings
 from bpinn.run_output import RunOutput, SamplerStats
 from bpinn.shown import Shown
+from bpinn.solutions import Mode, described, solutions_of
 from bpinn.summary import NOT_TRUSTED, Summary, table_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from bpinn.design import Separation
-
-
-@dataclass(frozen=True)
-class Mode(Shown):
-    """One of several solutions (see `Result.modes`).
-
-    ``share`` is its share of the draws; ``probability`` its posterior probability, with standard error ``error``, if
-    the method can estimate it; ``differs`` says where it differs most from the first solution.
-    """
-
-    result: "Result"
-    share: float
-    probability: float | None
-    error: float | None
-    differs: str
-
-    @property
-    def weight(self) -> str:
-        """Its share or its probability, in words."""
-        if self.probability is None:
-            return f"{self.share:.0%} of the draws"
-        return f"probability {self.probability:.0%}" + (f" ± {self.error:.0%}" if self.error else "")
-
-    def __str__(self) -> str:
-        says = ", which says nothing about its probability" if self.probability is None else ""
-        return self.weight + says + (f"; differs most in {self.differs}" if self.differs else "")
-
-    __repr__ = __str__
 
 
 @dataclass
@@ -132,7 +104,7 @@ class Result(Shown):
             self.about,
             health,
             NOT_TRUSTED if health.verdict == "bad" else "",
-            self._solutions(),
+            described(self.modes()) if self.method.has_spread else "",
             self.forward_noted,
         )
 
@@ -140,17 +112,6 @@ class Result(Shown):
     def forward_noted(self) -> list[str]:
         """What the last `bpinn.forward_check` of this result found to disagree; nothing if none was made."""
         return []
-
-    def _solutions(self) -> str:
-        """A line for each solution with its share or probability and its unknowns, if there are several."""
-        modes = self.modes() if self.method.has_spread else []
-        lines = []
-        for number, mode in enumerate(modes if len(modes) > 1 else [], 1):
-            values = self.monitor.numbers_of(mode.result.functionals)
-            pairs = zip(self.monitor.number_names, values.mean(axis=(0, 1)), values.std(axis=(0, 1)), strict=True)
-            told = "".join(f", {name} = {mean:.4g} ± {sd:.2g}" for name, mean, sd in pairs)
-            lines.append(f"\n  solution {number}: {mode.weight}{told}")
-        return "".join(lines)
 
     @property
     def extent(self) -> str:
@@ -182,7 +143,7 @@ class Result(Shown):
             history={name: values if name == "step" else values[rows] for name, values in self.history.items()},
         )
 
-    def modes(self) -> list["Mode"]:
+    def modes(self) -> list[Mode]:
         """The solutions found, each with its draws; a list of one if there is only one.
 
         Chains on the same solution are grouped. Probabilities of solutions are known only if the method can move
@@ -192,28 +153,7 @@ class Result(Shown):
             ``for mode in result.modes(): print(mode); print(mode.result.summary())``
         """
         health = self.diagnose()
-        return [Mode(self, 1.0, None, None, "")] if health.is_hopeless else self._modes(health.branches)
-
-    def _modes(self, groups: Sequence[Sequence[int]]) -> list["Mode"]:
-        """The solutions, from the groups of chains that are on the same one."""
-        chains, draws = self.z.shape[:2]
-        if groups:
-            shares = [len(group) / chains for group in groups]
-            parts, known = [self.only(*group) for group in groups], None
-        else:
-            columns = ~self.monitor.is_equation
-            labels = groups_of(self.functionals[..., columns].reshape(chains * draws, -1)).reshape(chains, draws)
-            inside = np.stack([labels == i for i in range(labels.max() + 1)])
-            shares = [float(mask.mean()) for mask in inside]
-            parts = [self._picked(mask) for mask in inside] if len(inside) > 1 else [self]
-            known = self._probabilities(inside)
-        names, equations = self.functional_names, self.monitor.is_equation
-        found = []
-        for i, (part, share) in enumerate(zip(parts, shares, strict=True)):
-            differs = diagnostics.difference(names, part.functionals, parts[0].functionals, equations) if i else ""
-            probability, error = known[i] if known else (None, None)
-            found.append(Mode(part, share, probability, error, differs))
-        return found
+        return [Mode(self, 1.0, None, None, "")] if health.is_hopeless else solutions_of(self, health.branches)
 
     def tell_apart(self, candidates: Any = None, noise: Any = None, of: Any = None) -> "Separation":
         """Which single reading would tell the solutions apart best, for draws on several solutions.
@@ -226,27 +166,6 @@ class Result(Shown):
         from bpinn.design.separation import tell_apart  # imported here because design imports this module
 
         return tell_apart(self, candidates, noise, of)
-
-    def _probabilities(self, inside: np.ndarray) -> list[tuple[float, float]] | None:
-        """Probabilities and standard errors of solutions, or None; ``inside`` is (solutions, chains, draws)."""
-        shares = inside.mean(axis=2)
-        weights = self.method.weights(shares, self.stats)
-        if weights is None:
-            return None
-        weights = weights / weights.sum()
-        mean = shares @ weights
-        error = np.sqrt(((shares - mean[:, None]) ** 2) @ weights**2)
-        return [(float(p), float(e)) for p, e in zip(mean, error, strict=True)]
-
-    def _picked(self, mask: np.ndarray) -> "Result":
-        """The draws selected by ``mask``, (chains, draws), as a single chain."""
-        return replace(
-            self,
-            z=self.z[mask][None],
-            functionals=self.functionals[mask][None],
-            stats=self.stats.select(lambda values: values[mask][None]),
-            history={name: values if name == "step" else values[:1] for name, values in self.history.items()},
-        )
 
     def thinned(self, most: int) -> "Result":
         """The result with at most about ``most`` draws in total, evenly spaced in every chain."""
@@ -282,7 +201,7 @@ class Result(Shown):
         if health.branches:
             from bpinn.design.several import advise  # imported here because design imports this module
 
-            advise(self, self._modes(health.branches), health)
+            advise(self, solutions_of(self, health.branches), health)
         return health
 
     def predict(

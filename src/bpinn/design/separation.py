@@ -9,7 +9,8 @@ import numpy as np
 
 from bpinn.design.candidates import MOST_DRAWS, Kind, Noise, Predicted, check_usable, kinds_of
 from bpinn.errors import InputError
-from bpinn.result import Mode, Result
+from bpinn.result import Result
+from bpinn.solutions import Mode
 
 if TYPE_CHECKING:
     import pandas as pd

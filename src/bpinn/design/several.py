@@ -10,7 +10,8 @@ from bpinn.engine import available_cores
 from bpinn.errors import InputError
 from bpinn.methods import SMC
 from bpinn.modes import groups_of
-from bpinn.result import Mode, Result
+from bpinn.result import Result
+from bpinn.solutions import Mode
 
 DRAWS = 200  # of each solution
 STEPS = 50  # tempering steps; 35 and 67 on the paper's nonlinear problem (docs/trust.md)

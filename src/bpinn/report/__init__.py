@@ -34,8 +34,9 @@ from bpinn.report.figures import (
     solution_pictures,
 )
 from bpinn.report.images import image as image
-from bpinn.result import Mode, Result
+from bpinn.result import Result
 from bpinn.run_folder.files import write_file
+from bpinn.solutions import Mode
 
 __all__ = ["image", "write"]
 

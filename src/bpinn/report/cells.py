@@ -22,7 +22,8 @@ from bpinn.predictive import Check
 from bpinn.prior import PriorCheck
 from bpinn.problem import Problem
 from bpinn.report import environment, formatting, image
-from bpinn.result import Mode, Result
+from bpinn.result import Result
+from bpinn.solutions import Mode
 from bpinn.summary import Summary, table_of
 
 MOST_ROWS = 20  # of a table

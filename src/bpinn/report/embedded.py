@@ -15,7 +15,8 @@ from bpinn.plot import drawing, views
 from bpinn.predictive import Check, SensorFit
 from bpinn.problem import Problem
 from bpinn.report.figures import Portrait
-from bpinn.result import Mode, Result
+from bpinn.result import Result
+from bpinn.solutions import Mode
 
 MOST_NUMBERS = 300_000  # about 2 MB of text
 MOST_READINGS = 2000  # of a group of sensors
