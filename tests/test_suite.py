@@ -238,3 +238,6 @@ def test_a_run_that_takes_too_long_is_reported():
     assert found["verdict"] == "too slow"
     cells = run.row({"problem": "beam", "seed": 0, "parameters": 482} | found)
     assert cells[3:9] == ["> 0", "-", "-", "too slow", "-", "-"]
+    found = run.run_apart("beam", 0, "hmc", None, quick=True, most_seconds=600.0, most_processor_seconds=1)
+    cells = run.row({"problem": "beam", "seed": 0, "parameters": 482} | found)
+    assert cells[3:7] == ["-", "> 1.0", "-", "too slow"]

@@ -66,16 +66,17 @@ class Case:
         )
         return {name: found[:, self.fields.index(name)].T for name in self.read}
 
-    def problem(self, seed: int, way: str) -> bp.Problem:
+    def problem(self, seed: int, way: str = "neutral", **stated: Any) -> bp.Problem:
+        """The problem of a data set, with further arguments of `bp.Physics` for all laws."""
         rng = np.random.default_rng(seed)
         exact = self.solved(self.truth, self.start)
         sensors: dict[str, Any] = {
-            name: bp.Physics(law, neutral=way not in ("points", "network")) for name, law in self.laws.items()
+            name: bp.Physics(law, neutral=way not in ("points", "network"), **stated) for name, law in self.laws.items()
         }
         for name, noise in self.read.items():
             values = exact[name] + noise * rng.standard_normal(self.count)
-            stated = dist.LogNormal(np.log(noise), 0.5) if self.inferred else noise
-            sensors[name] = bp.Sensors(name, {"t": self.times}, values, noise=stated)
+            sd = dist.LogNormal(np.log(noise), 0.5) if self.inferred else noise
+            sensors[name] = bp.Sensors(name, {"t": self.times}, values, noise=sd)
         network = bp.MLP(hidden=(30, 30), scale_inputs=True)
         field = network if "network" in way else bp.GaussianProcess(positive=way == "positive")
         fields = dict.fromkeys(self.fields, field)

@@ -1,10 +1,11 @@
 """Run the suite: seconds from `bp.infer` to the verdict, the verdict, and how close the posterior is to the truth.
 
     python -m benchmarks.suite.run [--only pendulum beam] [--seeds 3] [--method default] [--most-seconds 600]
-        [--surrogate process]
+        [--surrogate process] [--most-processor-seconds 200]
 
 Every run is a process of its own, so the seconds include compilation, and a run that takes too long is ended and
-reported as such. ``--quick`` makes a few draws only, to check that everything runs; its numbers mean nothing.
+reported as such; a limit of processor seconds does not depend on what else the machine does. ``--quick`` makes a few
+draws only, to check that everything runs; its numbers mean nothing.
 
 ``--surrogate`` states every field by a Gaussian process that learns its scales ("process"), a Karhunen-Loève expansion
 with a guessed length, a quarter of the domain ("expansion"), or a network of two layers of 30, the last of 150 with
@@ -19,6 +20,8 @@ of the grid where the truth is within 3 sd. An unknown is marked with * if its t
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -168,7 +171,13 @@ def run(name: str, seed: int, method: str, surrogate: str | None, quick: bool) -
 
 
 def run_apart(
-    name: str, seed: int, method: str, surrogate: str | None, quick: bool, most_seconds: float
+    name: str,
+    seed: int,
+    method: str,
+    surrogate: str | None,
+    quick: bool,
+    most_seconds: float,
+    most_processor_seconds: int | None = None,
 ) -> dict[str, Any]:
     """One problem in a process of its own, which is ended when it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
@@ -176,10 +185,14 @@ def run_apart(
         command = [sys.executable, __file__, "--only", name, "--first-seed", str(seed), "--method", method]
         command += ["--in-this-process", "--results", str(stored)] + (["--quick"] if quick else [])
         command += ["--surrogate", surrogate] if surrogate else []
+        limit = most_processor_seconds
+        command += ["--most-processor-seconds", str(limit)] if limit else []
         try:
             done = subprocess.run(command, timeout=most_seconds, capture_output=True, text=True, check=False)
         except subprocess.TimeoutExpired:
             return {"seconds": most_seconds, "verdict": "too slow"}
+        if done.returncode == -signal.SIGXCPU:
+            return {"processor_seconds": limit, "verdict": "too slow"}
         if done.returncode or not stored.exists():
             return {"verdict": "failed", "reasons": done.stderr.strip().splitlines()[-1:]}
         return json.loads(stored.read_text())[0]
@@ -190,13 +203,16 @@ def row(found: dict[str, Any]) -> list[str]:
         return "-" if found.get(key) is None else format(found[key], style)
 
     fields, unknowns = found.get("fields", {}), found.get("unknowns", {})
-    seconds = f"> {found['seconds']:.0f}" if found["verdict"] == "too slow" else number("seconds", ".1f")
+
+    def spent(key: str, style: str) -> str:
+        return ("> " if found["verdict"] == "too slow" and found.get(key) is not None else "") + number(key, style)
+
     return [
         found["problem"],
         str(found["seed"]),
         str(found["parameters"]),
-        seconds,
-        number("processor_seconds", ".1f"),
+        spent("seconds", ".0f" if found["verdict"] == "too slow" else ".1f"),
+        spent("processor_seconds", ".1f"),
         number("gradients", ","),
         found["verdict"],
         number("rhat", ".3f"),
@@ -226,10 +242,15 @@ def main() -> None:
     parser.add_argument("--method", choices=[DEFAULT, *METHODS], default=DEFAULT)
     parser.add_argument("--surrogate", choices=list(SURROGATES), help="of all fields, instead of the stated ones")
     parser.add_argument("--most-seconds", type=float, default=600.0, help="of one run; it is ended after that")
+    parser.add_argument(
+        "--most-processor-seconds", type=int, help="of one run, all cores together; no limit by default"
+    )
     parser.add_argument("--results", type=Path, help="store the numbers in this JSON file")
     parser.add_argument("--quick", action="store_true", help="a few draws only, to check that everything runs")
     parser.add_argument("--in-this-process", action="store_true", help="without a limit of time")
     given = parser.parse_args()
+    if given.in_this_process and given.most_processor_seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (given.most_processor_seconds, resource.RLIM_INFINITY))
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
     rows: list[dict[str, Any]] = []
     for name in given.only:
@@ -245,7 +266,10 @@ def main() -> None:
             if given.in_this_process:
                 found = run(name, seed, given.method, given.surrogate, given.quick)
             else:
-                found = run_apart(name, seed, given.method, given.surrogate, given.quick, given.most_seconds)
+                found = run_apart(
+                    name, seed, given.method, given.surrogate, given.quick,
+                    given.most_seconds, given.most_processor_seconds,
+                )  # fmt: skip
             rows.append(about | found)
             print("| " + " | ".join(row(rows[-1])) + " |", flush=True)
             for reason in found.get("reasons", []) if found["verdict"] == "failed" else []:
