@@ -37,10 +37,11 @@ gc.set_threshold(50_000, 20, 20)
 
 # Files that take long, the longest first. Workers take them in this order, so that none is left with one at the end.
 LONG = (
-    "cluster", "docs_code", "sampling", "fit_runs", "program", "notebooks", "native", "doctests", "likelihoods", "frames",
-    "smc", "examples", "studio", "approximate", "neutral", "fits", "health", "preview", "exact", "scheduler",
-    "inferred_sds", "coordinates", "forward", "report", "criticism", "checkpoint", "calibration", "next_sensor",
-    "extending", "conditional", "networks", "own_data", "site", "reference", "report_page",
+    "cluster", "docs_code", "sampling", "studio", "coordinates", "scheduler", "fit_runs", "site", "neutral",
+    "report_page", "exact", "extending", "inferred_sds", "health", "frames", "reference", "notebooks", "conditional",
+    "program", "likelihoods", "fits", "doctests", "approximate", "examples", "own_data", "next_sensor", "networks",
+    "derivatives", "smc", "chunks", "native", "report", "sufficient", "gallery", "folders", "collapsed", "checkpoint",
+    "criticism", "preview", "calibration", "forward", "gaussian_process", "bad_input", "faults", "fields",
 )  # fmt: skip
 
 

@@ -36,26 +36,19 @@ def decaying(field=EXPANSION, noise=None, neutral=False, law=decay, **unknowns):
     )
 
 
-def rows_and_targets(problem, k, noise):
-    """The linear system of a problem: rows in units of noise, by evaluating the posterior's predictions."""
+def rows_and_targets(problem, k):
+    """The linear system of a problem, one pair for each sensors, by evaluating the posterior's predictions."""
     posterior = bp.Posterior(problem)
     count = posterior.model.parameters.num_weights
     z = np.zeros((count + 1, posterior.dim))
     z[1:, :count] = np.eye(count)
-    scalars = {"k": np.log(k), "noise_u": np.log(noise)}
-    for name, value in scalars.items():
-        if name in posterior.model.parameters.slices:
-            z[:, posterior.model.parameters.slices[name]] = value
-    found = []
+    z[:, posterior.model.parameters.slices["k"]] = np.log(k)
+    found = {}
     for readings in problem.readings:
-        quantity = problem.sensors[readings.name].quantity
-        sd = noise if readings.name == "u" else readings.noise
-        predicted = np.asarray(posterior.evaluate(jnp.asarray(z), quantity, problem.sensors[readings.name].at))
-        found.append(
-            ((predicted[1:] - predicted[0]).T / np.reshape(sd, (-1, 1)), (readings.values - predicted[0]) / sd)
-        )
-    prior_sd = np.asarray(problem.fields["u"].prior_sd(((0.0, 3.0),)))
-    return np.concatenate([r for r, _ in found]), np.concatenate([t for _, t in found]), prior_sd
+        sensors = problem.sensors[readings.name]
+        predicted = np.asarray(posterior.evaluate(jnp.asarray(z), sensors.quantity, sensors.at), float)
+        found[readings.name] = (predicted[1:] - predicted[0]).T, readings.values - predicted[0]
+    return found
 
 
 def by_quadrature(problem, at):
@@ -68,11 +61,16 @@ def by_quadrature(problem, at):
     there = np.asarray(basis.evaluate(jnp.asarray(unit), "u", {"t": [at]}))[:, 0]
     offset, columns = there[0], there[1:] - there[0]
     prior_k, prior_noise = problem.unknowns["k"], problem.noise_priors["noise_u"]
+    prior_sd = np.asarray(problem.fields["u"].prior_sd(((0.0, 3.0),)))
+    tolerance = problem.sensors["law"].noise
+    read = rows_and_targets(problem, 1.0)["u"]
+    at_one, at_two = (rows_and_targets(problem, k)["law"] for k in (1.0, 2.0))  # the law is linear in k
     log_weights, moments = [], []
     for log_k in logs_k:
         for log_noise in logs_noise:
             k, noise = np.exp(log_k), np.exp(log_noise)
-            rows, targets, prior_sd = rows_and_targets(problem, k, noise)
+            law = [(one + (k - 1) * (two - one)) / tolerance for one, two in zip(at_one, at_two, strict=True)]
+            rows, targets = (np.concatenate([u / noise, f]) for u, f in zip(read, law, strict=True))
             precision = rows.T @ rows + np.diag(prior_sd**-2.0)
             factor = np.linalg.cholesky(precision)
             half = np.linalg.solve(factor, rows.T @ targets)

@@ -228,7 +228,14 @@ def test_the_truth_itself_has_no_error(cases, name):
             return SimpleNamespace(mean=exact, sd=np.full(exact.shape, 0.1))
 
     for field in case.truth_fields:
-        assert run.judge_field(case, Truthful, field) == {"error": 0.0, "mean_sd": pytest.approx(0.1), "within": 1.0}
+        found = run.judge_field(case, Truthful, field)
+        size = np.sqrt(np.mean(case.truth_fields[field](**run.grid(case.problem, field)) ** 2))
+        assert found == {
+            "error": 0.0,
+            "expected": pytest.approx(0.1 / size),
+            "mean_sd": pytest.approx(0.1),
+            "within": 1.0,
+        }
 
 
 def test_a_run_that_takes_too_long_is_reported():

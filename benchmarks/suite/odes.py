@@ -180,10 +180,10 @@ def michaelis_menten(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     problem = bp.Problem(
         domain={"t": (0.0, end)},
-        fields={"s": bp.MLP(hidden=(20, 20), scale_inputs=True)},
+        fields={"s": bp.GaussianProcess()},
         unknowns={"Vmax": dist.LogNormal(0.5, 0.7), "Km": dist.LogNormal(0.0, 0.7)},
         sensors={
-            "kinetics": exactly(kinetics, {"t": np.linspace(0, end, 40)}, 0.01),
+            "kinetics": exactly(kinetics, {"t": np.linspace(0, end, 40)}, 0.01, neutral=True),
             "s": readings("s", s, {"t": np.linspace(0, end, 20)}, noise, rng),
         },
     )

@@ -13,8 +13,10 @@ several variables ("network"), instead of what the suite states.
 
 Columns: processor seconds are those of all cores together, which depend little on what else the machine does; gradients
 are those of the draws, without warm-up. R-hat and ESS are the worst among unknowns and fields, equations left out. The
-error of a field is that of the posterior mean, relative to the truth, in the L2 norm over a grid; "within" is the share
-of the grid where the truth is within 3 sd. An unknown is marked with * if its truth is more than 3 sd away.
+error of a field is that of the posterior mean, relative to the truth, in the L2 norm over a grid; "expected" is the
+root mean square that the posterior expects of it, which no method can beat on average with these readings and this
+prior; "within" is the share of the grid where the truth is within 3 sd. An unknown is marked with * if its truth is
+more than 3 sd away.
 """
 
 import argparse
@@ -74,7 +76,7 @@ COLUMNS = (
     "verdict",
     "R-hat",
     "ESS",
-    "error of fields",
+    "error of fields (expected)",
     "within",
     "unknowns",
 )
@@ -125,6 +127,7 @@ def judge_field(case: Case, result: bp.Result, name: str) -> dict[str, float]:
     off = np.abs(band.mean - truth)
     return {
         "error": float(np.linalg.norm(off) / np.linalg.norm(truth)),
+        "expected": float(np.linalg.norm(band.sd) / np.linalg.norm(truth)),
         "mean_sd": float(band.sd.mean()),
         "within": float(np.mean(off <= 3 * band.sd)),
     }
@@ -217,7 +220,7 @@ def row(found: dict[str, Any]) -> list[str]:
         found["verdict"],
         number("rhat", ".3f"),
         number("ess", ".0f"),
-        ", ".join(f"{name} {part['error']:.1%}" for name, part in fields.items()) or "-",
+        ", ".join(f"{name} {part['error']:.1%} ({part['expected']:.1%})" for name, part in fields.items()) or "-",
         ", ".join(f"{name} {part['within']:.0%}" for name, part in fields.items()) or "-",
         ", ".join(
             f"{name} {part['mean']:.3g} ± {part['sd']:.2g} ({part['truth']:.3g}){'' if part['within'] else ' *'}"
