@@ -131,10 +131,11 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(given.out.read_text()) if given.out and given.out.is_file() else []
     done = {(row["model"], row["set"]) for row in rows}
-    for which in MODELS:
-        if not any(which.name.startswith(part) for part in given.only) or (given.right and not which.is_right):
-            continue
-        for number in range(given.sets):
+    chosen = [
+        m for m in MODELS if any(m.name.startswith(part) for part in given.only) and (m.is_right or not given.right)
+    ]
+    for number in range(given.sets):  # sets outside, so that a run that is stopped has seen all models
+        for which in chosen:
             if (which.name, number) in done:
                 continue
             row = judged(which, number, given.follow)
