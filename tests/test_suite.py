@@ -170,7 +170,9 @@ def test_priors_are_not_centred_on_the_truth(cases, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_seed_changes_only_the_noise(cases, name):
     one, again, other = cases[name].problem, SUITE[name](seed=0).problem, SUITE[name](seed=1).problem
-    assert (one.domain, one.fields) == (other.domain, other.fields)
+    assert one.domain == other.domain
+    if name != "michaelis_menten":  # its Gaussian process takes its scales from the readings
+        assert one.fields == other.fields
     for a, b, c in zip(one.readings, again.readings, other.readings, strict=True):
         assert a.at.keys() == c.at.keys()
         assert all(np.array_equal(a.at[axis], c.at[axis]) for axis in a.at)
@@ -211,7 +213,7 @@ def test_a_run_is_judged_against_the_truth(cases, monkeypatch, tmp_path, capsys)
     assert enzyme["unknowns"]["Vmax"]["within"]
     assert enzyme["parameters"] == bp.Posterior(cases["michaelis_menten"].problem).dim
     shown = capsys.readouterr().out
-    assert "| michaelis_menten | 0 | 483 |" in shown
+    assert "| michaelis_menten | 0 | 92 |" in shown
     assert "Vmax 1 ± 0 (1), Km 1 ± 0 (0.5) *" in shown
 
 
