@@ -459,6 +459,32 @@ def test_a_band_of_a_prediction(line):
     assert [t.get_text() for t in legend.get_texts()] == ["95% interval", "mean", "truth"]
 
 
+def line_to(top):
+    return lambda ax: (ax.plot([0.0, top], [0.0, 2 * top]), ax.set(xlabel="x", ylabel="y"))
+
+
+@pytest.mark.parametrize(("one_y", "tops"), [("", [2, 4, 6]), ("row", [4, 4, 6]), ("all", [6, 6, 6])])
+def test_panels_with_common_axes_name_them_once(one_y, tops):
+    """Panels of tops 1, 2 and 3 in two columns: the second column has nothing below its first panel."""
+    figure = drawing.figure([line_to(1), line_to(2), line_to(3), None], 2, drawing.BESIDE, one_x=True, one_y=one_y)
+    for ax, top in zip(figure.axes, tops, strict=True):
+        assert ax.get_xlim() == figure.axes[2].get_xlim()
+        assert ax.get_ylim() == pytest.approx((-0.05 * top, 1.05 * top))
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "x", "x"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["y", "" if one_y else "y", "y"]
+    figure.draw_without_rendering()
+    numbered = [[t.label1.get_visible() for t in ax.xaxis.get_major_ticks()] for ax in figure.axes]
+    assert [all(shown) for shown in numbered] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("k", "$k$"), ("log likelihood", "log likelihood"), ("u_x at x=-0.5, t=1", "$u_{x}$ at $x$ = −0.5, $t$ = 1")],
+)
+def test_names_with_places(name, shown):
+    assert views.math_at(name) == shown
+
+
 PRIOR_WRONG = {
     "a result": (lambda r: plot.prior_density(r), r"prior_density: expected a bp.Problem as first argument, got Result; use result.problem"),
     "covariance of a result": (lambda r: plot.covariance(r), r"covariance: expected a bp.Problem as first argument, got Result; use"),

@@ -362,7 +362,7 @@ def calibration(found: Calibration, names: Sequence[str] | None = None) -> Figur
     panels: list[drawing.Draw] = [
         partial(drawing.draw_ranks, name=name, pit=found.pit[:, found.column(name)], band=band) for name in names
     ]
-    return drawing.figure(panels, 3, drawing.BESIDE)
+    return drawing.figure(panels, 3, drawing.BESIDE, one_x=True, one_y="all")
 
 
 def forward(check: ForwardCheck) -> Figure:

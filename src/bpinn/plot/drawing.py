@@ -3,13 +3,13 @@
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from bpinn.checks import numbers
 from bpinn.convergence import rhat_of
@@ -26,6 +26,7 @@ CHAINS = (BLUE, "#E69F00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", "#8E7CC3")  
 # readings are data; points of exact conditions are not
 MARKS = {"readings": {"marker": "o", "ms": 3.5, "mew": 0}, "points": {"marker": "x", "ms": 3.5, "mew": 0.9}}
 SOLUTIONS = "#009E73"
+OURS, THEIRS = BLUE, GREY  # what we measured, and what we compare it with
 # the same colours on a dark page, where black, white and blue would not do
 DARK = {
     "#000000": "#e8eaed",
@@ -76,8 +77,14 @@ class Ticks(ScalarFormatter):
         return super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
 
 
-def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float]) -> Figure:
-    """Lay out panels row by row (None leaves a gap) under one shared legend without duplicate labels."""
+def figure(
+    panels: Sequence[Draw | None], columns: int, size: tuple[float, float], *, one_x: bool = False, one_y: str = ""
+) -> Figure:
+    """Lay out panels row by row (None leaves a gap) under one shared legend without duplicate labels.
+
+    With ``one_x`` all panels have the same range of x, named and numbered only below the last of each column. Panels
+    have the same range of y in each row (``one_y="row"``) or everywhere ("all"), named only at the left.
+    """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     width, height = ALONE if size == BESIDE and len(panels) == 1 else size
@@ -85,23 +92,45 @@ def figure(panels: Sequence[Draw | None], columns: int, size: tuple[float, float
     with matplotlib.rc_context(STYLE):
         figure: Figure = Drawn(figsize=(columns * width, rows * height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+        placed: dict[tuple[int, int], Axes] = {}
         for i, draw in enumerate(panels):
             if draw is None:
                 continue
-            ax = figure.add_subplot(rows, columns, i + 1)
+            ax = placed[divmod(i, columns)] = figure.add_subplot(rows, columns, i + 1)
             # ticks are created when the figure is drawn, after our style has been reset
             ax.tick_params(labelsize=9)
-            ax.locator_params(nbins=6)
+            ax.locator_params(axis="x", nbins=6 if width > 3 else 4)
+            ax.locator_params(axis="y", nbins=6)
             draw(ax)
             for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
                 entries.setdefault(text, handle)
             for axis in [axis for axes in (ax, *ax.child_axes) for axis in (axes.xaxis, axes.yaxis)]:
                 if type(axis.get_major_formatter()) is ScalarFormatter:
                     axis.set_major_formatter(Ticks())
+        if one_x:
+            _share(placed, "x", "all")
+        if one_y:
+            _share(placed, "y", one_y)
         if entries:
             style: Any = {"columnspacing": 1.4, "handlelength": 1.6, "ncols": _legend_columns(entries, columns * width)}
             figure.legend(entries.values(), entries, loc="outside upper center", **style)
     return figure
+
+
+def _share(placed: Mapping[tuple[int, int], Axes], name: Literal["x", "y"], among: str) -> None:
+    """Give panels, by row and column, the same range of an axis, and leave out its name and numbers between panels."""
+    groups: dict[int, list[Axes]] = {}
+    for (row, _), ax in placed.items():
+        groups.setdefault(row if among == "row" else 0, []).append(ax)
+    for group in groups.values():
+        ends = np.array([ax.get_xlim() if name == "x" else ax.get_ylim() for ax in group])
+        for ax in group:
+            ax.set(**{f"{name}lim": (ends.min(), ends.max())})
+    for (row, column), ax in placed.items():
+        before = (row + 1, column) if name == "x" else (row, column - 1)
+        if before in placed:
+            ax.set(**{f"{name}label": ""})
+            ax.tick_params(name, **{"labelbottom" if name == "x" else "labelleft": False})
 
 
 def _legend_columns(texts: Iterable[str], width: float) -> int:
@@ -112,6 +141,12 @@ def _legend_columns(texts: Iterable[str], width: float) -> int:
         if sum(0.5 + 0.07 * max(part) for part in parts) <= width:
             return len(parts)
     return 1
+
+
+def draw_readings(ax: Axes, x: Any, values: Any, noise: Any = None, called: str = "readings") -> None:
+    """Readings along one coordinate, or points of exact conditions, with one sd of their noise."""
+    dots: Any = {**MARKS[called], "color": ORANGE, "elinewidth": 1.0, "zorder": 3}
+    ax.errorbar(x, values, noise, label=called, ls="none", **dots)
 
 
 def draw_band(ax: Axes, view: views.View, p: float) -> None:
@@ -128,8 +163,7 @@ def draw_band(ax: Axes, view: views.View, p: float) -> None:
     if view.truth is not None:
         ax.plot(x[order], view.truth.ravel()[order], color=BLACK, ls="--", lw=1.2, label="truth")
     for called, chosen in view.shown_values():
-        dots: Any = {**MARKS[called], "color": ORANGE, "elinewidth": 1.0, "zorder": 3}
-        ax.errorbar(view.at[along][chosen], view.values[chosen], view.noise[chosen], label=called, ls="none", **dots)
+        draw_readings(ax, view.at[along][chosen], view.values[chosen], view.noise[chosen], called)
     ax.set(xlabel=views.math(along) + view.slice, ylabel=views.math(view.label))
     ax.margins(x=0.02)
 
@@ -138,7 +172,6 @@ def draw_prior(ax: Axes, view: views.PriorView) -> None:
     """Readings over the prior: curves and their 95% band along a coordinate, or the 95% range of each reading."""
     with np.errstate(invalid="ignore"):
         low, high = np.nanquantile(np.where(np.isfinite(view.draws), view.draws, np.nan), [0.025, 0.975], axis=0)
-    dots: Any = {**MARKS["readings"], "color": ORANGE, "elinewidth": 1.0, "zorder": 3, "ls": "none"}
     if view.along is None:
         ax.vlines(view.x, low, high, color=GREY, alpha=0.4, lw=max(0.6, min(4.0, 120 / len(view.x))), label=PRIOR_BAND)
         ax.set(xlabel="readings, in the order of their values", ylabel=views.math(view.label))
@@ -148,7 +181,7 @@ def draw_prior(ax: Axes, view: views.PriorView) -> None:
             ax.plot(view.x, curve, color=GREY, lw=0.7, alpha=0.8, label=None if i else "prior draws")
         places = f" ({views.place(view.fixed)})" if view.fixed else ""
         ax.set(xlabel=views.math(view.along) + places, ylabel=views.math(view.label))
-    ax.errorbar(view.at, view.values, view.noise, label="readings", **dots)
+    draw_readings(ax, view.at, view.values, view.noise)
     ends = np.r_[low, high, view.values - view.noise, view.values + view.noise]
     ends = ends[np.isfinite(ends)]
     room = 0.05 * (np.ptp(ends) or 1.0)  # single draws may leave the picture
@@ -182,14 +215,19 @@ def _draw_map(
     style: Any = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "shading": "gouraud", "rasterized": True}
     mesh = ax.pcolormesh(*points, np.squeeze(values), **style)
     for called, chosen in view.shown_values() if name in ("mean", "sd") else ():
-        style = {"ls": "none", "c": ORANGE, "clip_on": False, "label": called, **MARKS[called]}
-        style |= {"mec": "white", "mew": 0.5} if called == "readings" else {}
-        ax.plot(view.at[x][chosen], view.at[y][chosen], **style)
+        draw_places(ax, view.at[x][chosen], view.at[y][chosen], called)
     wide, tall = (np.ptp(a) for a in points)
     if 0.5 <= wide / tall <= 2 and not {x, y} & {*TIMES}:  # a length and a time have no common scale
         ax.set_aspect("equal")
     ax.set(xlabel=views.math(x), ylabel=views.math(y), title=f"{views.math(view.label)}: {name}{view.slice}")
     colour_bar(ax, mesh)
+
+
+def draw_places(ax: Axes, x: np.ndarray, y: np.ndarray, called: str = "readings") -> None:
+    """Where readings are, or points of exact conditions, on a map."""
+    style: Any = {"ls": "none", "c": ORANGE, "clip_on": False, "label": called, **MARKS[called]}
+    style |= {"mec": "white", "mew": 0.5} if called == "readings" else {}
+    ax.plot(x, y, **style)
 
 
 def posterior_panels(result: Result, known: Mapping[str, Any]) -> list[Draw]:
@@ -260,8 +298,11 @@ def draw_densities(ax: Axes, name: str, draws: np.ndarray, points: Sequence[str]
     ax.spines["left"].set_visible(False)
 
 
-def draw_covariance(ax: Axes, x: np.ndarray, values: np.ndarray, along: str, title: str) -> None:
-    mesh = ax.pcolormesh(x, x, values, cmap=VALUES, shading="gouraud", rasterized=True)
+def draw_covariance(
+    ax: Axes, x: np.ndarray, values: np.ndarray, along: str, title: str, limits: tuple[Any, Any] = (None, None)
+) -> None:
+    style: Any = {"cmap": VALUES, "vmin": limits[0], "vmax": limits[1], "shading": "gouraud", "rasterized": True}
+    mesh = ax.pcolormesh(x, x, values, **style)
     ax.set_aspect("equal")
     name = views.math(along)
     other = f"{name[:-1]}'$" if name.endswith("$") else f"{name}'"
@@ -274,6 +315,14 @@ def colour_bar(ax: Axes, mesh: Any) -> None:
     bar = ax.get_figure(root=True).colorbar(mesh, cax=ax.inset_axes((1.04, 0, 0.05, 1)))  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=9)
     bar.outline.set_visible(False)
+
+
+def scale_bars(ax: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis for horizontal bars, from a power of ten, with room for numbers at their ends."""
+    known = [v for v in values if np.isfinite(v)]
+    start = 10 ** np.floor(np.log10(0.8 * min(known)))
+    ax.set(xscale="log", xlim=(start, max(known) * (max(known) / start) ** 0.2))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def forward_panels(check: ForwardCheck) -> dict[str, list[Draw]]:
@@ -328,8 +377,14 @@ def draw_ranks(ax: Axes, name: str, pit: np.ndarray, band: tuple[np.ndarray, np.
     ax.step(
         np.r_[0, at, 1], np.r_[0, np.arange(1, len(at) + 1) / len(at), 1] - np.r_[0, at, 1], where="post", color=BLUE
     )
+    ax.set_title(views.math_at(name))
+    name_ranks(ax)
+
+
+def name_ranks(ax: Axes) -> None:
+    """The axes of curves of ranks."""
     ax.axhline(0, color=BLACK, lw=0.6)
-    ax.set(xlabel="rank", ylabel="above uniform", title=views.math(name), xlim=(0, 1))
+    ax.set(xlabel="rank of the truth", ylabel="share below, less uniform", xlim=(0, 1))
 
 
 def draw_history(ax: Axes, name: str, steps: np.ndarray, values: np.ndarray) -> None:

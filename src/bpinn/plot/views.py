@@ -305,6 +305,13 @@ def math(name: str) -> str:
     return f"${letter}_{{{below}}}$" if below else f"${letter}$"
 
 
+def math_at(name: str) -> str:
+    """A name and the place that may follow it, in mathtext: 'u_x at x=-0.5' becomes 'u_x at x = −0.5' in symbols."""
+    name, at, place = name.partition(" at ")
+    parts = (part.partition("=") for part in place.split(", ")) if at else ()
+    return math(name) + at + ", ".join(f"{math(c)} = {value.replace('-', '−')}" for c, _, value in parts)
+
+
 def place(at: Mapping[str, float]) -> str:
     """Coordinates with their values, such as 'x = 0.5, t = 1'."""
     return ", ".join(f"{math(c)} = {number(value)}" for c, value in at.items())
