@@ -1,5 +1,7 @@
 """Write docs/reproduction.md from the result.json files of `bpinn reproduce`. This runs no experiment.
 
+It also redraws the figures that show only numbers of result.json; those of fields are drawn by `bpinn reproduce`.
+
 python benchmarks/write_reproduction.py [--results docs/reproduction] [--page docs/reproduction.md]
 """
 
@@ -11,7 +13,7 @@ from pathlib import Path
 from results import HERE
 from write_page import prose, table
 
-from bpinn.paper.reproduction import EXPERIMENTS
+from bpinn.paper.reproduction import EXPERIMENTS, redraw
 
 INTRODUCTION = """
 This page has the results of `bpinn reproduce`, which repeats the evaluation of the B-PINNs paper (Yang, Meng,
@@ -92,6 +94,7 @@ def section(name: str, folder: Path, page: Path) -> list[str]:
     about = EXPERIMENTS[name].about
     if not path.exists():
         return [f"## {name}", "", f"{about}: not run.", ""]
+    redraw(path.parent)
     found = json.loads(path.read_text())
     seeds = sorted({case["seed"] for case in found.get("cases", [])}) or [0]
     beside = os.path.relpath(folder / name, page.parent)

@@ -1,6 +1,8 @@
 """Every experiment of the paper runs, in a tiny setting, and its claims say what their numbers say."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 import bpinn as bp
 from bpinn.paper import cases, claims
 from bpinn.paper.cases import Outcome, Outcomes
-from bpinn.paper.reproduction import EXPERIMENTS, reproduce
+from bpinn.paper.reproduction import EXPERIMENTS, redraw, reproduce
 
 NAMES = [
     "prior-density", "regression", "poisson-1d", "nonlinear-1d", "allen-cahn-2d", "inverse-1d", "inverse-2d", "pinn",
@@ -51,6 +53,15 @@ def test_every_experiment_runs_and_is_not_run_twice(name, tmp_path, monkeypatch)
     monkeypatch.setattr(cases, "gp", None)
     assert run(name, tmp_path)[0] == found
     assert said[0].startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", ["inverse-2d", "cost", "pinn"])
+def test_figures_of_numbers_are_redrawn_from_them(name, tmp_path):
+    """From the results in the documentation; those of fields keep the figure they have."""
+    kept = Path(__file__).parent.parent / "docs" / "reproduction" / name / "result.json"
+    shutil.copy(kept, tmp_path)
+    assert redraw(tmp_path) == (name != "pinn")
+    assert (tmp_path / "figure.png").exists() == (name != "pinn")
 
 
 def test_data_sets_are_added_to_those_that_are_there(tmp_path):

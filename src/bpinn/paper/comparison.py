@@ -13,7 +13,7 @@ from bpinn.fields import MLP, Field, KarhunenLoeve
 from bpinn.methods import Method
 from bpinn.paper import PaperProblem, figures, numbers
 from bpinn.paper import claims as c
-from bpinn.paper.cases import GPR, Case, Outcomes, Say, run_case
+from bpinn.paper.cases import GPR, Case, Outcome, Outcomes, Say, run_case
 from bpinn.paper.settings import Settings
 from bpinn.plot import drawing
 
@@ -61,6 +61,10 @@ class Experiment(ABC):
     def cut(self, preset: str) -> list[str]:
         """How a preset differs from the paper's settings, one sentence each."""
         return []
+
+    def redrawn(self, cases: Sequence[dict[str, Any]]) -> Figure | None:
+        """The figure from the numbers of result.json; None if it also needs arrays, which are not kept there."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,12 @@ class Comparison(Experiment):
         cases = self.cases(how.preset, how.seeds)
         return Outcomes([run_case(case, how.folder / "cases", how.progress, how.cluster) for case in cases])
 
-    def problems(self, how: Run) -> dict[float, PaperProblem]:
-        return {noise: self.make(noise=noise, seed=how.seeds[0]) for noise in self.noises}
+    def problems(self, seed: int) -> dict[float, PaperProblem]:
+        """The problem of one data set at each noise."""
+        return {noise: self.make(noise=noise, seed=seed) for noise in self.noises}
 
     def run(self, how: Run) -> Found:
-        outcomes, problems = self.outcomes(how), self.problems(how)
+        outcomes, problems = self.outcomes(how), self.problems(how.seeds[0])
         columns, rows = self.table(outcomes)
         return Found(
             columns, rows, [claim.judge(outcomes) for claim in self.claims],
@@ -157,9 +162,10 @@ class Comparison(Experiment):
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         if not self.flat:
             return figures.maps(outcomes, problems)
-        return drawing.figure(self.panels(outcomes, problems), len(outcomes.labels), figures.PANEL)
+        return figures.of_bands(self.panels(outcomes, problems))
 
-    def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem], heading: str = "") -> list[Any]:
+    def panels(self, outcomes: Outcomes, problems: dict[float, PaperProblem], heading: str = "") -> list[list[Any]]:
+        """Panels of bands, by row."""
         quantities = [name for name in ("u", "f") if name in problems[self.noises[0]].truth.functions]
         return figures.bands(outcomes, problems, quantities, heading)
 
@@ -184,29 +190,39 @@ class Pair(Experiment):
                 cells = dict(zip(names, row, strict=True))
                 rows.append([part.make.__name__, *(cells.get(column, "–") for column in columns)])
         claims = [claim.judge(o) for part, o in zip(both, outcomes, strict=True) for claim in part.claims]
-        panels = [
-            panel
+        left, right = (
+            part.panels(o, part.problems(how.seeds[0]), f"{part.about}, ")
             for part, o in zip(both, outcomes, strict=True)
-            for panel in part.panels(o, part.problems(how), f"{part.about}: ")
-        ]
+        )
         cases = [outcome.numbers for o in outcomes for outcome in o.all]
-        figure = drawing.figure(panels, len(self.first.methods), figures.PANEL)
+        figure = figures.of_bands([a + b for a, b in zip(left, right, strict=True)])
         return Found(["problem", *columns], rows, claims, {"cases": cases}, figure)
 
 
 @dataclass(frozen=True)
-class UnknownComparison(Comparison):
+class OfNumbers(Comparison):
+    """A comparison whose figure shows numbers only, no fields."""
+
+    def redrawn(self, cases: Sequence[dict[str, Any]]) -> Figure | None:
+        outcomes = Outcomes([Outcome(numbers, {}) for numbers in cases])
+        return self.figure(outcomes, self.problems(outcomes.seeds[0]))
+
+
+@dataclass(frozen=True)
+class UnknownComparison(OfNumbers):
     """A comparison whose figure shows k and the positions of the readings."""
 
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         assert self.truth is not None
         papers = {noise: numbers.K.get((self.make.__name__, noise), {}) for noise in self.noises}
         panels = figures.unknowns(outcomes, self.truth, papers)
-        return drawing.figure([*figures.sensors(problems), *panels], 2, (4.2, 3.0))
+        return drawing.figure([*figures.sensors(problems), *panels], 2, figures.WIDE)
 
 
 @dataclass(frozen=True)
-class Cost(Comparison):
+class Cost(OfNumbers):
+    """A comparison of run times."""
+
     def figure(self, outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         return figures.bars(outcomes, numbers.MINUTES)
 

@@ -10,17 +10,18 @@ from matplotlib.figure import Figure
 
 from bpinn.paper import PaperProblem
 from bpinn.paper.cases import Outcome, Outcomes
-from bpinn.plot import drawing
+from bpinn.plot import drawing, views
+from bpinn.problem import Readings
 
-PANEL, MAP = (2.6, 2.1), (2.5, 2.2)
+PANEL, WIDE = (2.6, 2.1), (4.2, 3.0)  # inches of a panel
 
 
 def bands(
     outcomes: Outcomes, problems: dict[float, PaperProblem], quantities: Sequence[str], heading: str = ""
-) -> list[Any]:
+) -> list[list[Any]]:
     """Mean and two sd on the first data set; one row per noise and quantity, one panel per method."""
     seed = outcomes.seeds[0]
-    panels: list[Any] = []
+    rows: list[list[Any]] = []
     labels = outcomes.labels
     for noise in outcomes.noises:
         for name in quantities:
@@ -29,34 +30,45 @@ def bands(
             truths = np.concatenate([o.arrays[f"{name}/truth"] for o in with_it])
             low, high = truths.min(), truths.max()
             limits = (low - 0.6 * (high - low), high + 0.6 * (high - low))
+            rows.append([])
             for label, outcome in zip(labels, shown, strict=True):
-                if outcome not in with_it:
-                    panels.append(None)
-                    continue
                 title = f"{heading}{label}, noise {noise:g}" if name == quantities[0] else ""
-                panels.append(
-                    partial(_band, outcome=outcome, paper=problems[noise], name=name, title=title, limits=limits)
-                )
-    return panels
+                panel = partial(_band, outcome=outcome, paper=problems[noise], name=name, title=title, limits=limits)
+                rows[-1].append(panel if outcome in with_it else None)
+    return rows
+
+
+def of_bands(rows: Sequence[Sequence[Any]]) -> Figure:
+    """Panels of bands with common axes; a single row of many methods is broken into rows of three."""
+    panels = [panel for row in rows for panel in row]
+    columns = 3 if len(rows) == 1 and len(panels) > 4 else len(rows[0])
+    return drawing.figure(panels, columns, drawing.BESIDE if columns == 3 else PANEL, one_x=True, one_y="row")
 
 
 def _band(ax: Axes, outcome: Outcome, paper: PaperProblem, name: str, title: str, limits: tuple[float, float]) -> None:
     ((coordinate, x),) = paper.problem.grid().items()
     mean, sd, truth = (outcome.arrays[f"{name}/{part}"] for part in ("mean", "sd", "truth"))
     if np.all(np.isfinite(sd)):
-        ax.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=drawing.BLUE, alpha=0.25, lw=0, label="two sd")
-    ax.plot(x, mean, color=drawing.BLUE, lw=1.3, label="mean")
-    ax.plot(x, truth, color=drawing.BLACK, ls="--", lw=1.0, label="truth")
-    for readings in paper.problem.readings:
-        measured = paper.problem.sensors[readings.name].quantity
-        if name == ("u" if measured == "u" else readings.name):
-            ax.plot(readings.at[coordinate], readings.values, ".", ms=4, color=drawing.ORANGE, label="readings")
-    ax.set(title=title, ylim=limits, xlabel=f"${coordinate}$", ylabel=f"${name}$")
-    ax.tick_params(labelsize=7)
+        ax.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=drawing.BLUE, alpha=0.25, lw=0, label="mean ± 2 sd")
+    ax.plot(x, mean, color=drawing.BLUE, label="mean")
+    ax.plot(x, truth, color=drawing.BLACK, ls="--", lw=1.2, label="truth")
+    for readings in _readings_of(paper, name):
+        drawing.draw_readings(ax, readings.at[coordinate], readings.values, readings.noise)
+    ax.set(title=title, ylim=limits, xlabel=views.math(coordinate), ylabel=views.math(name))
+    ax.margins(x=0.02)
+
+
+def _readings_of(paper: PaperProblem, name: str) -> list[Readings]:
+    """The readings of u, or of an equation by its name."""
+    sensors = paper.problem.sensors
+    return [r for r in paper.problem.readings if name == ("u" if sensors[r.name].quantity == "u" else r.name)]
 
 
 def maps(outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
-    """Error of u (above) and its sd (below) on the first data set, for each noise; one column per method."""
+    """Error of u (above) and its sd (below) on the first data set, for each noise; one column per method.
+
+    The error and the sd of a method have one colour scale: an honest sd is about as large as the error.
+    """
     seed = outcomes.seeds[0]
     panels: list[Any] = []
     for noise in outcomes.noises:
@@ -64,18 +76,24 @@ def maps(outcomes: Outcomes, problems: dict[float, PaperProblem]) -> Figure:
         for label in outcomes.labels:
             outcome = outcomes.get(label, noise, seed)
             mean, sd, truth = (outcome.arrays[f"u/{part}"] for part in ("mean", "sd", "truth"))
-            for row, (what, values) in zip(rows, (("error", np.abs(mean - truth)), ("sd", sd)), strict=True):
-                title = f"{label}, {noise:g}: {what}"
-                row.append(partial(_map, values=values, grid=problems[noise].problem.grid(), title=title))
+            shown = {"error": np.abs(mean - truth), "sd": sd}
+            top = float(np.nanmax(list(shown.values())))
+            for row, (what, values) in zip(rows, shown.items(), strict=True):
+                title = f"{label}, noise {noise:g}: {what}"
+                grid = problems[noise].problem.grid()
+                row.append(partial(_map, values=values, grid=grid, title=title, cmap=drawing.ERRORS, limits=(0.0, top)))
         panels += [*rows[0], *rows[1]]
-    return drawing.figure(panels, len(outcomes.labels), MAP)
+    return drawing.figure(panels, len(outcomes.labels), PANEL, one_x=True, one_y="all")
 
 
-def _map(ax: Axes, values: np.ndarray, grid: dict[str, np.ndarray], title: str) -> None:
-    mesh = ax.pcolormesh(*grid.values(), values, cmap=drawing.ERRORS, shading="gouraud", rasterized=True, vmin=0.0)
+def _map(
+    ax: Axes, values: np.ndarray, grid: dict[str, np.ndarray], title: str, cmap: str, limits: tuple[float, float]
+) -> None:
+    style: Any = {"cmap": cmap, "vmin": limits[0], "vmax": limits[1], "shading": "gouraud", "rasterized": True}
+    mesh = ax.pcolormesh(*grid.values(), values, **style)
     ax.set_aspect("equal")
-    ax.set_title(title, fontsize=8)
-    ax.tick_params(labelsize=7)
+    x, y = grid
+    ax.set(xlabel=views.math(x), ylabel=views.math(y), title=title)
     drawing.colour_bar(ax, mesh)
 
 
@@ -84,40 +102,37 @@ def sensors(problems: dict[float, PaperProblem]) -> list[Any]:
     paper = problems[min(problems)]
     grid = paper.problem.grid()
 
-    def panel(ax: Axes, name: str, marker: str) -> None:
+    def panel(ax: Axes, name: str) -> None:
         values = np.asarray(paper.truth.functions[name](**grid))
-        mesh = ax.pcolormesh(*grid.values(), values, cmap=drawing.VALUES, shading="gouraud", rasterized=True)
-        for readings in paper.problem.readings:
-            measured = paper.problem.sensors[readings.name].quantity
-            if name == ("u" if measured == "u" else readings.name):
-                ax.plot(*readings.at.values(), marker, ms=3, color=drawing.BLACK, mew=0.7, mfc="none", clip_on=False)
-        ax.set_aspect("equal")
-        ax.set_title(f"readings of {name}", fontsize=8)
-        ax.tick_params(labelsize=7)
-        drawing.colour_bar(ax, mesh)
+        title = f"truth of {views.math(name)} and places of its readings"
+        _map(ax, values, grid, title, drawing.VALUES, (values.min(), values.max()))
+        for readings in _readings_of(paper, name):
+            x, y = readings.at.values()
+            drawing.draw_places(ax, x, y)
 
-    return [partial(panel, name="u", marker="o"), partial(panel, name="f", marker="x")]
+    return [partial(panel, name="u"), partial(panel, name="f")]
 
 
 def unknowns(outcomes: Outcomes, truth: float, papers: dict[float, dict[str, Any]]) -> list[Any]:
     """k for every method and data set next to the paper's, one panel per noise."""
 
     def panel(ax: Axes, noise: float) -> None:
+        style: dict[str, Any] = {"ls": "none", "ms": 4, "elinewidth": 1.4}
         for place, label in enumerate(outcomes.labels):
             for i, seed in enumerate(outcomes.seeds):
                 mean, sd = outcomes.get(label, noise, seed).k
-                at = place + (i - (len(outcomes.seeds) - 1) / 2) * 0.05
+                at = place - 0.1 + (i - (len(outcomes.seeds) - 1) / 2) * 0.05
                 error = None if not np.isfinite(sd) else 2 * sd
-                ax.errorbar(at, mean, error, fmt="o", ms=3, color=drawing.BLUE, lw=0.9, label="ours, two sd")
+                ax.errorbar(at, mean, error, fmt="o", color=drawing.OURS, label="bpinn, mean ± 2 sd", **style)
             if label in papers[noise]:
                 mean, sd = papers[noise][label]
+                error = None if sd is None else 2 * sd
                 ax.errorbar(
-                    place + 0.38, mean, None if sd is None else 2 * sd, fmt="s", ms=3, color=drawing.ORANGE, lw=0.9,
-                    label="the paper's, two sd",
-                )  # fmt: skip
-        ax.axhline(truth, color=drawing.BLACK, ls="--", lw=1.0, label="truth")
-        ax.set_xticks(range(len(outcomes.labels)), outcomes.labels, rotation=20, fontsize=8)
-        ax.set(title=f"k, noise {noise:g}", ylabel="$k$")
+                    place + 0.1, mean, error, fmt="s", color=drawing.THEIRS, label="the paper, mean ± 2 sd", **style
+                )
+        ax.axhline(truth, color=drawing.BLACK, ls="--", lw=1.2, label="truth")
+        ax.set_xticks(range(len(outcomes.labels)), outcomes.labels)
+        ax.set(title=f"noise {noise:g}", ylabel="$k$", xlim=(-0.5, len(outcomes.labels) - 0.5))
 
     return [partial(panel, noise=noise) for noise in outcomes.noises]
 
@@ -132,10 +147,15 @@ def bars(outcomes: Outcomes, minutes: dict[str, float]) -> Figure:
         ]
         theirs = [60 * minutes.get(label, np.nan) for label in labels]
         place = np.arange(len(labels))
-        ax.barh(place - 0.2, ours, 0.38, color=drawing.BLUE, label="ours")
-        ax.barh(place + 0.2, theirs, 0.38, color=drawing.ORANGE, label="the paper's")
+        for shift, values, colour, called in (
+            (-0.2, ours, drawing.OURS, "bpinn"),
+            (0.2, theirs, drawing.THEIRS, "the paper"),
+        ):
+            drawn = ax.barh(place + shift, values, 0.38, color=colour, label=called)
+            ax.bar_label(drawn, [f"{v:,.0f}" for v in values], padding=3, fontsize=9)
         ax.set_yticks(place, labels)
-        ax.set(xscale="log", xlabel="seconds")
+        ax.set_xlabel("run time (s)")
+        drawing.scale_bars(ax, [*ours, *theirs])
         ax.invert_yaxis()
 
     return drawing.figure([panel], 1, (5.2, 2.6))

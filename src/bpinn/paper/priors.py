@@ -1,5 +1,6 @@
 """Experiments on the prior of a network, without data."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,9 +74,12 @@ class PriorCovariance(Experiment):
         ]  # fmt: skip
         rows = [[name, f"{k.max():.1f}", f"{apart[name]:.1%}"] for name, k in found.items()]
 
-        def panel(name: str) -> Any:
-            return lambda ax: drawing.draw_covariance(ax, x, found[name], "x", name)
+        limits = min(k.min() for k in found.values()), max(k.max() for k in found.values())
 
-        figure = drawing.figure([panel(name) for name in PRIORS], 3, (3.2, 2.8))
+        def panel(name: str) -> Any:
+            title = re.sub(r"(\d+), (.*)", r"width \1, sd of weights \2", name)
+            return lambda ax: drawing.draw_covariance(ax, x, found[name], "x", title, limits)
+
+        figure = drawing.figure([panel(name) for name in PRIORS], 3, drawing.BESIDE, one_x=True, one_y="all")
         columns = ["prior", "largest covariance", "largest difference from (b)"]
         return Found(columns, rows, claims, {"draws": draws, "apart": apart}, figure)

@@ -101,6 +101,15 @@ def _written(name: str, about: str, preset: str, cut: list[str], outcome: Found,
     return json.loads(told)
 
 
+def redraw(folder: Path) -> bool:
+    """Draw the figure beside a result.json anew, where its numbers are enough; nothing is run."""
+    found = json.loads((folder / RESULT).read_text())
+    figure = EXPERIMENTS[found["experiment"]].redrawn(found.get("cases", []))
+    if figure is not None:
+        write_file(folder / "figure.png", _small_png(figure))
+    return figure is not None
+
+
 def _small_png(figure: Figure) -> bytes:
     """As PNG below the size limit: first with fewer colours, then with fewer dots per inch."""
     for dots in DOTS_PER_INCH:
