@@ -64,13 +64,14 @@ NOTES = {
         k upwards (1.6 sd above the truth).
     """,
     "kl": """
-        On this data set the posterior of k at noise 0.1 is 2.04 sd above the truth. The network's posterior is
+        On this data set the posterior of k at noise 0.1 is 2.18 sd above the truth. The network's posterior is
         1.6 sd above it on the same readings, and both estimators of the Karhunen-Loève posterior agree, so
         the data set is the cause. The flow is a coupling flow. The paper's potential flow (`--preset paper`)
         takes 0.02 s per training step with 10 Euler steps and 0.1 s with 50 (timed once, outside of this
         script). Its 100,000 steps would take three hours per case, and after 3,000 steps it is not trained
         (forward problem, noise 0.01: a bound of -22,574). `Flow(kind="potential")` with our settings,
-        learning rate and density gives the same k within half a minute ([methods.md](methods.md)).
+        learning rate and density gives the same k within half a minute ([methods.md](methods.md)). Seconds
+        were measured on a machine that was busy with other work.
     """,
     "allen-cahn-2d": """
         With the quick preset: four chains of 100 draws are enough to see the solution and its band, but not
