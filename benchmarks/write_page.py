@@ -6,14 +6,13 @@ python benchmarks/write_page.py [--results benchmarks/results.json] [--page docs
 import argparse
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import results
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.axes import Axes
 
 from bpinn.plot import drawing
 
@@ -28,7 +27,6 @@ SETUPS = {
     "all": "One process per core",
     "trust": "From a cold start to an answer that can be trusted",
 }
-OURS, THEIRS = drawing.BLUE, drawing.GREY
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -330,35 +328,31 @@ def figure_of_peers(found: dict[str, Any], path: Path) -> bool:
     panels = [(title, [bar for bar in bars if bar[1]]) for title, bars in panels]
     if not any(bars for _, bars in panels):
         return False
-    with matplotlib.rc_context(drawing.STYLE):
-        figure = Figure(figsize=(10, 3.2), layout="constrained")
-        axes = figure.subplots(1, 2)
-    for axis, (title, bars) in zip(axes, panels, strict=True):
-        labels, values, ours = zip(*reversed(bars), strict=True) if bars else ((), (), ())
-        axis.barh(labels, values, color=[OURS if own else THEIRS for own in ours])
-        axis.bar_label(axis.containers[0], [number(v) for v in values], padding=3, fontsize=8)
-        axis.set_xlabel(title, fontsize=10)
-        axis.margins(x=0.2)
-        if bars:
-            axis.set_xscale("log")
-            axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.tick_params(labelsize=9)
-    figure.savefig(path, dpi=110)
+    drawn = [partial(draw_bars, title=title, bars=bars) for title, bars in panels]
+    drawing.figure(drawn, 2, (5.0, 3.2)).savefig(path, dpi=110)
     return True
+
+
+def draw_bars(ax: Axes, title: str, bars: Sequence[tuple[str, float, bool]]) -> None:
+    labels, values, ours = zip(*reversed(bars), strict=True) if bars else ((), (), ())
+    drawn = ax.barh(labels, values, color=[drawing.OURS if own else drawing.THEIRS for own in ours])
+    ax.bar_label(drawn, [number(v) for v in values], padding=3, fontsize=9)
+    ax.set_xlabel(title, fontsize=10)
+    if bars:
+        drawing.scale_bars(ax, values)
 
 
 def figure_of_scaling(found: dict[str, Any], path: Path) -> None:
     studies = found["scaling"]["gradients"]
-    with matplotlib.rc_context(drawing.STYLE):
-        figure = Figure(figsize=(2.3 * len(studies), 2.6), layout="constrained")
-        axes = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
-    for axis, (name, part) in zip(axes, studies.items(), strict=True):
-        axis.loglog(part["sizes"], part["microseconds"], "o-", color=OURS, markersize=4)
-        axis.set_xticks(part["sizes"], [str(size) for size in part["sizes"]], fontsize=8)
-        axis.minorticks_off()
-        axis.set(xlabel=name, title=f"slope {part['slope']:.2f}")
-    axes[0].set_ylabel("µs per gradient")
-    figure.savefig(path, dpi=110)
+    panels = [partial(draw_scaling, name=name, part=part) for name, part in studies.items()]
+    drawing.figure(panels, len(panels), (2.3, 2.6), one_y="all").savefig(path, dpi=110)
+
+
+def draw_scaling(ax: Axes, name: str, part: dict[str, Any]) -> None:
+    ax.loglog(part["sizes"], part["microseconds"], "o-", color=drawing.OURS, markersize=4)
+    ax.set_xticks(part["sizes"], [str(size) for size in part["sizes"]], fontsize=8)
+    ax.minorticks_off()
+    ax.set(xlabel=name, ylabel="µs per gradient", title=f"slope {part['slope']:.2f}")
 
 
 # --- the page ---
