@@ -7,13 +7,13 @@ python verification/write_trust.py [--results verification/results.json] [--page
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 
-matplotlib.use("Agg")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 import references
@@ -22,6 +22,10 @@ from results import load
 from run import CASES, LEVEL, PAPER_SD, PARTS, false_alarms, is_wrong, sources
 from scipy import stats
 from write_page import prose, table
+
+from bpinn.calibration import Calibration
+from bpinn.plot import drawing, views
+from bpinn.run_folder.files import read_arrays
 
 INTRODUCTION = """
 Error bars are a claim; this page is the evidence for ours. It is written from `verification/results.json`, which
@@ -182,50 +186,34 @@ def default_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 def figure(found: dict[str, Any], work: Path, path: Path) -> bool:
     """The rank curves of all quantities minus the uniform one, for HMC on each problem."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    from bpinn.plot import drawing
-
     shown = [row for row in found.values() if row["exact"] and (work / f"{row['problem']}-hmc").is_dir()]
     if not shown:
         return False
-    from bpinn.calibration import Calibration
-    from bpinn.run_folder.files import read_arrays
-
-    with matplotlib.rc_context(drawing.STYLE):
-        canvas = Figure(figsize=(2.7 * len(shown), 2.9), layout="constrained")
-        axes = canvas.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    for axis, row in zip(axes, shown, strict=True):
-        files = [work / f"{row['problem']}-hmc" / f"simulation-{i}.npz" for i in range(row["simulations"])]
-        parts = [read_arrays(file) for file in files]
-        names = tuple(row["evidence"])
-        kept = Calibration(
-            names, np.stack([p["truth"] for p in parts]), np.stack([p["draws"] for p in parts]), ("good",) * len(parts)
-        )
-        for level, shade, label in ((LEVEL / len(names), "0.92", "95% of all curves"), (LEVEL, "0.84", "95% of each")):
-            points, low, high = kept.band(level)
-            axis.fill_between(points, low - points, high - points, color=shade, lw=0, label=label)
-        for i, name in enumerate(names):
-            curve = np.mean(kept.pit[:, [i]] <= points, axis=0) - points
-            scale = name.startswith(("noise_", "length_", "amplitude_", "weight_sd_"))
-            special = name in ("k", "log likelihood") or scale
-            named = {"k": drawing.ORANGE, "log likelihood": drawing.BLACK}
-            colour = named.get(name, drawing.CHAINS[1] if special else drawing.BLUE)
-            axis.plot(points, curve, color=colour, lw=1.4 if special else 0.6, alpha=1.0 if special else 0.5,
-                      label=name if special else None, zorder=3 if special else 2)  # fmt: skip
-        axis.set_title(f"({row['problem']}) {row['simulations']} simulations", fontsize=9)
-        axis.set_xlabel("rank of the truth", fontsize=8)
-        axis.tick_params(labelsize=7)
-    axes[0].set_ylabel("share below, less uniform", fontsize=8)
-    meanings = {}
-    for axis in axes:
-        meanings |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    canvas.legend(
-        meanings.values(), meanings, loc="outside lower center", ncols=len(meanings), fontsize=8, frameon=False
-    )
+    panels = [partial(draw_ranks, row=row, folder=work / f"{row['problem']}-hmc") for row in shown]
+    canvas = drawing.figure(panels, len(panels), (2.7, 2.7), one_x=True, one_y="all")
     canvas.savefig(path, dpi=110)
     return True
+
+
+def draw_ranks(ax: Axes, row: dict[str, Any], folder: Path) -> None:
+    parts = [read_arrays(folder / f"simulation-{i}.npz") for i in range(row["simulations"])]
+    names = tuple(row["evidence"])
+    kept = Calibration(
+        names, np.stack([p["truth"] for p in parts]), np.stack([p["draws"] for p in parts]), ("good",) * len(parts)
+    )
+    for level, shade, label in ((LEVEL / len(names), "0.92", "95% of all curves"), (LEVEL, "0.84", "95% of each")):
+        points, low, high = kept.band(level)
+        ax.fill_between(points, low - points, high - points, color=shade, lw=0, label=label)
+    colours = {"k": drawing.ORANGE, "log likelihood": drawing.BLACK}
+    for i, name in enumerate(names):
+        curve = np.mean(kept.pit[:, [i]] <= points, axis=0) - points
+        if name in colours or name.startswith(("noise_", "length_", "amplitude_", "weight_sd_")):
+            label = views.math(name) if name in colours else "noise or scale"
+            ax.plot(points, curve, color=colours.get(name, drawing.SOLUTIONS), lw=1.4, label=label, zorder=3)
+        else:
+            ax.plot(points, curve, color=drawing.BLUE, lw=0.6, alpha=0.5, label="fields and equations")
+    drawing.name_ranks(ax)
+    ax.set_title(f"({row['problem']}) {row['simulations']} simulations")
 
 
 def page(found: dict[str, Any], solutions: dict[str, Any], work: Path, folder: Path, changed: str = "") -> str:
