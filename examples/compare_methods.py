@@ -11,12 +11,14 @@ of the domain on which its 95% band contains the truth.
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 import bpinn as bp
+from bpinn.plot import drawing
 
 NETWORK = bp.MLP(hidden=(50, 50))
 KL = bp.KarhunenLoeve(bp.Exponential(length=0.25), terms=20, interval=(-1, 1))
@@ -42,6 +44,15 @@ def quicker(method: bp.Method, like: bp.HMC) -> bp.Method:
     return replace(method, **few, **({"init_steps": 200} if hasattr(method, "init_steps") else {}))
 
 
+def panel(ax: Axes, name: str, result: bp.Result, truth: bp.paper.Truth) -> None:
+    """The posterior of u, with k in the title."""
+    bp.plot.band(result, "u", truth=truth, ax=ax)
+    ax.get_legend().remove()  # the figure has one for all panels
+    k = result.summary().table.loc["k"]
+    spread = "(no error bars)" if np.isnan(k["sd"]) else f"± {k['sd']:.3f}"
+    ax.set_title(f"{name}\n$k$ = {k['mean']:.3f} {spread}")
+
+
 def main(method: bp.HMC | None = None, noise: float = 0.1, out: Path | None = None) -> bp.Result:
     print(f"{'method':20s} {'k':>7s} {'sd':>8s} {'error of u':>11s} {'truth in band':>15s} {'seconds':>8s}  verdict")
     results = {}
@@ -62,15 +73,8 @@ def main(method: bp.HMC | None = None, noise: float = 0.1, out: Path | None = No
     print(results["HMC"].summary())
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        figure, axes = plt.subplots(2, 5, figsize=(17, 6.4), sharex=True, sharey=True, layout="constrained")
-        for ax, (name, result) in zip(axes.flat, results.items(), strict=True):
-            bp.plot.band(result, "u", truth=paper.truth, ax=ax)
-            k = result.summary().table.loc["k"]
-            spread = "no error bars" if np.isnan(k["sd"]) else f"$\\pm$ {k['sd']:.3f}"
-            ax.set_title(f"{name}: k = {k['mean']:.3f} {spread}")
-            ax.get_legend().remove()
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        panels = [partial(panel, name=name, result=result, truth=paper.truth) for name, result in results.items()]
+        figure = drawing.figure(panels, 5, (2.2, 2.1), one_x=True, one_y="all")
         figure.savefig(out / "methods.png", dpi=110)
         print(f"figure: {out / 'methods.png'}")
     return results["HMC"]
