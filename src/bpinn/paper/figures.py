@@ -1,5 +1,6 @@
 """Figures of experiments, from the arrays of their outcomes."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,11 @@ from bpinn.plot import drawing, views
 from bpinn.problem import Readings
 
 PANEL, WIDE = (2.6, 2.1), (4.2, 3.0)  # inches of a panel
+
+
+def in_words(label: str) -> str:
+    """A label for a title: of the priors '(a) 20, 1' says their width and the sd of their weights."""
+    return re.sub(r"^(\(\w\)) (\d+), (.*)", r"\1 width \2, weight sd \3", label)
 
 
 def bands(
@@ -32,7 +38,7 @@ def bands(
             limits = (low - 0.6 * (high - low), high + 0.6 * (high - low))
             rows.append([])
             for label, outcome in zip(labels, shown, strict=True):
-                title = f"{heading}{label}, noise {noise:g}" if name == quantities[0] else ""
+                title = f"{heading}{in_words(label)}, noise {noise:g}" if name == quantities[0] else ""
                 panel = partial(_band, outcome=outcome, paper=problems[noise], name=name, title=title, limits=limits)
                 rows[-1].append(panel if outcome in with_it else None)
     return rows

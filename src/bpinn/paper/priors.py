@@ -1,6 +1,5 @@
 """Experiments on the prior of a network, without data."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from bpinn import paper, plot, prior
 from bpinn.fields import MLP
+from bpinn.paper import figures
 from bpinn.paper.comparison import Experiment, Found, Run
 from bpinn.plot import drawing
 
@@ -77,8 +77,7 @@ class PriorCovariance(Experiment):
         limits = min(k.min() for k in found.values()), max(k.max() for k in found.values())
 
         def panel(name: str) -> Any:
-            title = re.sub(r"(\d+), (.*)", r"width \1, sd of weights \2", name)
-            return lambda ax: drawing.draw_covariance(ax, x, found[name], "x", title, limits)
+            return lambda ax: drawing.draw_covariance(ax, x, found[name], "x", figures.in_words(name), limits)
 
         figure = drawing.figure([panel(name) for name in PRIORS], 3, drawing.BESIDE, one_x=True, one_y="all")
         columns = ["prior", "largest covariance", "largest difference from (b)"]
