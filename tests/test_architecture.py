@@ -30,7 +30,7 @@ ORDER = [
     "data_files.limits", "data_files.numbers", "data_files.timestamps", "data_files.table", "data_files.delimited",
     "data_files.binary", "data_files.zarr_groups", "data_files",
     "problem_file.toml_table", "problem_file.settings", "problem_file.rows", "problem_file.data", "problem_file.sensors", "problem_file",
-    "run_folder.runs", "run_folder", "templates", "scatter", "grouping", "recognition", "draft", "run_time", "paper.cases", "paper.claims", "paper.numbers", "paper.figures",
+    "run_folder.runs", "run_folder", "templates", "scatter", "grouping", "recognition", "draft", "pilot", "run_time", "paper.cases", "paper.claims", "paper.numbers", "paper.figures",
     "paper.settings", "paper.comparison", "paper.priors", "paper.catalogue", "paper.reproduction",
     "sweep.plan", "sweep.table", "sweep", "commands",
     "studio.text_edits", "studio.folder", "studio.guard", "studio.helper", "studio.worker", "studio.processes", "studio.app", "studio",
