@@ -32,7 +32,7 @@ from bpinn.readings import extent
 from bpinn.result import Result
 from bpinn.run_folder import runs
 from bpinn.run_folder.files import write_file
-from bpinn.run_time import facts_of
+from bpinn.run_time import facts_of, in_words
 from bpinn.sweep import sweep as run_all
 
 DISTRUST, STOPPED = 3, 130  # exit codes; invalid input is `bpinn.cli.WRONG`
@@ -81,20 +81,22 @@ def draft(source: Path, folder: Path, dates: str | None) -> None:
 
 def check(file: Path, changes: list[str], allow_outside: bool, as_json: bool) -> None:
     found = read_problem(file, changes, allow_outside=allow_outside)
-    facts = facts_of(found)
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps(facts_of(found)))
         return
     print(found.title)
     print(f"  {found.problem}")
     for name, formula in found.equations.items():
         print(f"  {name} = {formula}")
+    sys.stdout.flush()  # measuring takes some seconds
+    facts = facts_of(found)
     for note in facts["notes"]:
         print(f"  {note}")
     print(f"  {facts['parameters']} parameters, {extent(found.problem.readings)}")
     print(f"  {found.method}, {facts['chains']} chains, seed {found.seed}")
-    print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB", end="")
-    print(f"; about {facts['seconds']:.0f} s, longer if chains mix slowly" if facts["seconds"] else "")
+    print(f"  one gradient {facts['microseconds']:.0f} µs; draws at most {facts['mebibytes']:.0f} MiB")
+    if facts["between"]:
+        print(f"  a run takes about {in_words(facts['between'])} on an idle machine, without the report")
 
 
 def prior(file: Path, out: Path | None, changes: list[str], allow_outside: bool, as_json: bool) -> None:

@@ -133,7 +133,8 @@ def estimate(path: str, text: str) -> dict[str, Any]:
     from bpinn.run_time import facts_of
 
     facts = facts_of(read_problem(path, text=text))
-    return {key: plain(facts[key]) for key in ("parameters", "readings", "points", "chains", "mebibytes", "seconds")}
+    shown = ("parameters", "readings", "points", "chains", "mebibytes", "seconds", "between")
+    return {key: plain(facts[key]) for key in shown}
 
 
 def prior_draws(path: str, text: str) -> dict[str, Any]:

@@ -221,7 +221,7 @@ function drawChecked() {
   }
   const estimate = problem.estimate?.facts;
   fill(verdict, h("div", { class: "verdict good" }, h("strong", {}, "Ready to run"), h("p", {}, found.method),
-    estimate ? h("p", {}, `${estimate.parameters} parameters; ${estimate.seconds ? `about ${duration(estimate.seconds)}, longer if chains mix slowly` : "its time cannot be told beforehand"}`)
+    estimate ? h("p", {}, `${estimate.parameters} parameters; ${estimate.between ? `a run takes about ${estimate.between.map(duration).join(" to ")} on an idle machine` : "its time cannot be told beforehand"}`)
       : h("button", { type: "button", "data-key": "estimate", disabled: problem.estimate?.asked, onclick: doing(estimated) }, problem.estimate?.asked ? "Measuring" : "How long would it take?")));
   fill(seen, found.equations.length > 0 && h("div", { class: "equations" }, found.equations.map((one) => [one.math ? h("div", { class: "equation" }, math(one.math)) : h("pre", {}, one.code),
     one.stated.map(([said, where]) => h("div", { class: "equation stated" }, math(said), h("span", { class: "note" }, where)))])),
