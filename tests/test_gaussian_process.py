@@ -231,6 +231,20 @@ def test_a_length_that_is_not_resolved_is_said():
         assert more in str(found)
 
 
+@pytest.mark.parametrize("amplitude", [None, 3.0])
+def test_an_expansion_is_advised_for_a_smooth_field_of_several_inputs(amplitude):
+    bounds = ((0.0, 1.0), (0.0, 10.0))
+    field = bp.GaussianProcess(bp.RationalQuadratic(amplitude=amplitude)).completed(np.array([-1.0, 1.0]), bounds)
+    draws = {"length": np.broadcast_to([0.6, 2.0], (2, 50, 2))}
+    if amplitude is None:
+        draws["amplitude"] = np.full((2, 50), 3.0)
+    ((reason, advice),) = field.criticism(draws, bounds)
+    assert "a length is 0.6" in reason
+    kernels = "bp.SquaredExponential(length=0.42, amplitude=3), bp.SquaredExponential(length=1.4)"
+    assert f"bp.KarhunenLoeve(({kernels}), terms=120)" in advice
+    bp.fields.KarhunenLoeve((bp.SquaredExponential(length=0.42, amplitude=3), bp.SquaredExponential(length=1.4)), 120)
+
+
 def test_it_is_saved_loaded_and_resumed(tmp_path):
     method = bp.HMC(num_warmup=60, num_draws=30)
     result = bp.infer(

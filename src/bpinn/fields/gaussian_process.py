@@ -37,6 +37,8 @@ NEAREST = 2.5
 CORNERS = 1.2  # with several inputs, high frequencies in two of them at once are left out
 CHOSEN_TERMS = {1: 400, 2: 250, 3: 300}  # at most, by the number of inputs: more make chains slow
 SHORTEST_FACTOR = 1.2  # half-width of the interval over that of the domain
+# Terms of an expansion to advise for smooth fields of several inputs, and its length, as a share of the length found.
+EXPANDED, SHORTER = {2: 120, 3: 250}, 0.7
 LENGTH_SHARE, LENGTH_SPREAD = 0.2, 0.5  # default prior of a length: median as a share of the domain, sd of its log
 AMPLITUDE_SPREAD, FREE_SPREAD = 1.0, 1.5  # sd of the log of the amplitude, if there are readings of the field, or none
 
@@ -251,13 +253,15 @@ class GaussianProcess(Field):
         told = []
         for length, low, high in zip(found, shortest, longest, strict=True):
             if length < low / SLACK or length > high * SLACK:
-                more = "more terms" if length < low else "a larger factor, and more terms"
                 reason = (
                     f"is {length:.2g}, but its {self.size(bounds)} terms resolve lengths from {low:.2g} to {high:.2g}"
                 )
+                more = "more terms" if length < low else "a larger factor, and more terms"
                 advice = f"bp.GaussianProcess(terms=..., factor=...) with {more}, or bp.MLP()"
                 if length < low and self.size(bounds) * low / length > MOST_TERMS:
                     advice = f"a smaller domain, because at most {MOST_TERMS} terms are possible, or bp.MLP()"
+                elif length > high and len(bounds) > 1:
+                    advice = _smooth(found, float(np.median(scales.get("amplitude", self.kernel.sd))))
                 told.append((f"a length {reason}", advice))
         return told + large
 
@@ -269,6 +273,14 @@ class GaussianProcess(Field):
 def _rounded(centre: float, spread: float) -> float:
     """The mean of the readings, to a hundredth of their spread; as it is if they do not differ."""
     return round(centre, 2 - int(np.floor(np.log10(spread)))) if spread else centre
+
+
+def _smooth(lengths: np.ndarray, sd: float) -> str:
+    """The expansion to advise for a field that is smoother than the terms of several inputs resolve."""
+    kernels = [f"bp.SquaredExponential(length={SHORTER * length:.2g}" for length in lengths]
+    kernels[0] += f", amplitude={sd:.2g}"
+    given = ", ".join(f"{kernel})" for kernel in kernels)
+    return f"an expansion, which infers no length: bp.KarhunenLoeve(({given}), terms={EXPANDED[len(lengths)]})"
 
 
 def _number(value: Any) -> Any:
