@@ -62,9 +62,9 @@ def test_points_are_counted_apart_from_readings(tmp_path):
 
     write_template("ode-system", tmp_path / "demo")
     file = [str(tmp_path / "demo" / "problem.toml"), "--set", "inference.method=vi"]  # whose time is not estimated
-    assert "parameters, 42 readings and 80 points" in CliRunner().invoke(app, ["check", *file]).output
+    assert "parameters, 42 readings and 120 points" in CliRunner().invoke(app, ["check", *file]).output
     facts = json.loads(CliRunner().invoke(app, ["check", *file, "--json"]).output)
-    assert (facts["readings"], facts["points"]) == (42, 80)
+    assert (facts["readings"], facts["points"]) == (42, 120)
 
 
 def test_a_first_time_user(program):

@@ -118,8 +118,10 @@ seed = 0
 x = [-1, 1]
 y = [-1, 1]
 
-[fields.u]
-hidden = [30, 30]
+[fields.u]               # a smooth field: the length is the distance over which it changes
+surrogate = "kl"
+kernel = { kind = "squared_exponential", length = 0.7, amplitude = 2.0 }
+terms = 100
 
 [equations]
 f = "u_xx + u_yy"
@@ -149,7 +151,6 @@ noise = 0.01
 u = "sin(pi*x)*sin(pi*y)"
 
 [inference]
-method = "hmc"
 seed = 0
 """,
         _forward_2d,
@@ -162,10 +163,10 @@ seed = 0
 t = [0, 5]
 
 [fields.prey]
-hidden = [30, 30]
+surrogate = "gp"         # a Gaussian process that learns its length and its amplitude
 
 [fields.predators]
-hidden = [30, 30]
+surrogate = "gp"
 
 [unknowns]
 birth = { prior = "lognormal", log_mean = 0.0, log_sd = 0.5 }
@@ -175,17 +176,11 @@ death = { prior = "lognormal", log_mean = 0.0, log_sd = 0.5 }
 growth = "prey_t - birth*prey + prey*predators"
 decline = "predators_t - 0.8*prey*predators + death*predators"
 
-[[sensors]]
-quantity = "growth"
-at = { t = { from = 0, to = 5, count = 40 } }
-values = 0.0
-noise = 0.05
+[[physics]]              # an equation that holds everywhere; points and tolerance are chosen for it
+equation = "growth"
 
-[[sensors]]
-quantity = "decline"
-at = { t = { from = 0, to = 5, count = 40 } }
-values = 0.0
-noise = 0.05
+[[physics]]
+equation = "decline"
 
 [[sensors]]
 quantity = "prey"
@@ -202,7 +197,6 @@ birth = 1.2
 death = 1.0
 
 [inference]
-method = "hmc"
 seed = 0
 """,
         _predators,
@@ -260,8 +254,10 @@ seed = 0
 x = [0, 1]
 t = [0, 1]
 
-[fields.u]
-hidden = [30, 30]
+[fields.u]               # a smooth field: the length is the distance over which it changes
+surrogate = "kl"
+kernel = { kind = "squared_exponential", length = 0.35, amplitude = 2.0 }
+terms = 100
 
 [unknowns]
 nu = { prior = "lognormal", log_mean = -2.0, log_sd = 1.0 }
@@ -269,11 +265,8 @@ nu = { prior = "lognormal", log_mean = -2.0, log_sd = 1.0 }
 [equations]
 heat = "u_t - nu*u_xx"
 
-[[sensors]]
-quantity = "heat"
-random = 100
-values = 0.0
-noise = 0.05
+[[physics]]              # an equation that holds everywhere; points and tolerance are chosen for it
+equation = "heat"
 
 [[sensors]]
 name = "start"
@@ -301,7 +294,6 @@ u = "exp(-0.1*pi**2*t)*sin(pi*x)"
 nu = 0.1
 
 [inference]
-method = "hmc"
 seed = 0
 """,
         _heat,
@@ -314,7 +306,7 @@ seed = 0
 x = [-1, 1]
 
 [fields.u]
-hidden = [30, 30]
+surrogate = "gp"         # a Gaussian process that learns its length and its amplitude
 
 [[sensors]]
 quantity = "u"
@@ -325,7 +317,6 @@ noise = { prior = "half_normal", sd = 0.3 }
 u = "sin(3*x)"
 
 [inference]
-method = "hmc"
 seed = 0
 """,
         _curve,
