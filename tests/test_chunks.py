@@ -60,7 +60,10 @@ def figures(posterior, z, w, weight=0.7):
     return jax.tree.map(np.asarray, found(z, w))
 
 
-@pytest.mark.parametrize("name", ["equation, inferred noise", "averages, one reading", "expansion"])
+@pytest.mark.parametrize(
+    "name",
+    ["equation, inferred noise", "expansion", pytest.param("averages, one reading", marks=pytest.mark.slow)],
+)
 def test_density_gradient_and_coordinates_are_those_of_all_readings_at_once(name, x64, monkeypatch):
     whole, cut = whole_and_cut(problem(name), monkeypatch)
     z, w = whole.sample_prior(jax.random.key(1), 2)

@@ -48,7 +48,11 @@ def data():
     return x_u, y_u, rng.standard_normal(1), x_f, y_f, rng.standard_normal(1)
 
 
-@pytest.fixture(scope="module", params=["hmc", "hmc-found-length", "hmc-diagonal", "hmc-from-map", "nuts", "collapsed"])
+METHODS = ["hmc", "nuts", "collapsed"]
+VARIANTS = ["hmc-found-length", "hmc-diagonal", "hmc-from-map"]
+
+
+@pytest.fixture(scope="module", params=[*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)])
 def result(request, data):
     x_u, y_u, u, x_f, y_f, f = data
     problem = bp.Problem(

@@ -124,7 +124,10 @@ def test_seeds_repeat_and_differ(method):
     assert not np.array_equal(first.z, other.z)
 
 
-@pytest.mark.parametrize("method", QUICK, ids=NAMES)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=pytest.mark.slow if n == "Flow" else (), id=n) for m, n in zip(QUICK, NAMES, strict=True)],
+)
 def test_fits_do_not_depend_on_blocks_or_cores(method, blocks_of):
     blocks_of(100)
     expected = fit(small(), method, chains=2, cores=2)

@@ -85,9 +85,7 @@ def _host(tree):
                          else getattr(tree, f) for f in tree.__dataclass_fields__})  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in ("hmc", "last-layer") else pytest.mark.slow) for n in METHODS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "hmc" else pytest.mark.slow) for n in METHODS])
 def test_blocks_run_elsewhere_give_the_same_draws(name, blocks_of):
     blocks_of(7)
     posterior, method = bp.Posterior(rich_problem()), METHODS[name]
