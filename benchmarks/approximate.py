@@ -77,8 +77,8 @@ def run(problem: str, name: str, quick: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     monitor = result.monitor
     scalars = {unknown: result.draws(unknown) for unknown in stated.unknowns}
-    count = len(monitor.is_equation) - sum(np.size(draws[0, 0]) for draws in scalars.values())
-    fields = result.functionals[..., np.flatnonzero(~monitor.is_equation[:count])].astype(float)
+    count = len(monitor.is_secondary) - sum(np.size(draws[0, 0]) for draws in scalars.values())
+    fields = result.functionals[..., np.flatnonzero(~monitor.is_secondary[:count])].astype(float)
     return {
         "seconds": seconds,
         "verdict": health.verdict,

@@ -27,7 +27,7 @@ def measured(problem: bp.Problem, coordinates: str, seed: int) -> tuple[np.ndarr
     """Effective draws of the worst quantity per million gradients and per second after warm-up; seconds; k; verdict."""
     result = bp.infer(problem, bp.HMC(coordinates=coordinates), seed=seed, progress=False)
     ess = ess_of(np.asarray(result.functionals, float))
-    equations = bp.Posterior(problem).monitor.is_equation
+    equations = bp.Posterior(problem).monitor.is_secondary
     gradients = float(np.sum(result.stats["gradients"])) / 1e6
     both = np.array([ess[~equations].min(), ess.min()])
     drawing = result.seconds["draws"]

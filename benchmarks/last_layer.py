@@ -48,8 +48,8 @@ def compare(name: str) -> str:
         draws, right = found.draws(unknown), exact.draws(unknown)
         means.append(f"{unknown} {(draws.mean() - right.mean()) / right.std():+.2f}")
         ratios.append(f"{draws.std() / right.std():.2f}")
-    count = len(exact.monitor.is_equation) - sum(np.size(exact.draws(u)[0, 0]) for u in problem.unknowns)
-    fields = np.flatnonzero(~exact.monitor.is_equation[:count])
+    count = len(exact.monitor.is_secondary) - sum(np.size(exact.draws(u)[0, 0]) for u in problem.unknowns)
+    fields = np.flatnonzero(~exact.monitor.is_secondary[:count])
     sds = [r.functionals[..., fields].std(axis=(0, 1)) for r in (found, exact)]
     low, middle, high = np.percentile(sds[0] / sds[1], [5, 50, 95])
     verdicts = f"{found.diagnose().verdict} (HMC {exact.diagnose().verdict})"

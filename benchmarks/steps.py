@@ -28,7 +28,7 @@ def main() -> None:
             rows = []
             for seed in range(given.seeds):
                 problem = bp.paper.inverse_reaction_1d(noise=noise, seed=seed).problem
-                equations = Monitor(problem).is_equation
+                equations = Monitor(problem).is_secondary
                 result = bp.infer(
                     problem, bp.HMC(step_jitter=jitter, num_draws=600, coordinates="plain"), seed=seed, progress=False
                 )

@@ -1,14 +1,17 @@
 """The verdict: healthy runs pass, each kind of illness is named."""
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
+import bpinn as bp
 from bpinn.convergence import branches, enough, ess_of, rhat_of, shortfall
 from bpinn.diagnostics import diagnose_chains
+from bpinn.monitor import Monitor
 from bpinn.run_output import RunOutput, SamplerStats
 
 NAMES = ["u at x=0", "k", "f at x=0"]
-EQUATIONS = np.array([False, False, True])
+SECONDARY = np.array([False, False, True])
 
 
 def healthy(chains=4, draws=1000, seed=0):
@@ -24,7 +27,7 @@ def healthy(chains=4, draws=1000, seed=0):
 
 
 def judge(functionals, stats):
-    return diagnose_chains(RunOutput(tuple(NAMES), EQUATIONS, functionals, SamplerStats(stats), {}))
+    return diagnose_chains(RunOutput(tuple(NAMES), SECONDARY, functionals, SamplerStats(stats), {}))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -145,9 +148,9 @@ def apart(distance=20.0, chains=(2,)):
 
 def test_chains_that_overlap_are_on_one_solution():
     functionals, _ = healthy()
-    assert branches(functionals, EQUATIONS) == ((0, 1, 2, 3),)
+    assert branches(functionals, SECONDARY) == ((0, 1, 2, 3),)
     functionals[3, :, 1] += 3.0  # far, but with values in common
-    assert branches(functionals, EQUATIONS) == ((0, 1, 2, 3),)
+    assert branches(functionals, SECONDARY) == ((0, 1, 2, 3),)
 
 
 def test_solutions_are_told_apart_and_judged_alone():
@@ -164,13 +167,13 @@ def test_solutions_are_told_apart_and_judged_alone():
 def test_an_equation_alone_does_not_make_a_solution():
     functionals, _ = healthy()
     functionals[2, :, 2] += 20.0
-    assert len(branches(functionals, EQUATIONS)) == 1
+    assert len(branches(functionals, SECONDARY)) == 1
 
 
 def test_a_chain_on_its_way_is_not_on_another_solution():
     functionals, _ = healthy()
     functionals[2, :, 0] = 30.0 - 20.0 * np.linspace(0, 1, 1000)
-    assert len(branches(functionals, EQUATIONS)) == 1
+    assert len(branches(functionals, SECONDARY)) == 1
 
 
 def test_chains_joined_by_a_third_are_on_one_solution():
@@ -178,7 +181,7 @@ def test_chains_joined_by_a_third_are_on_one_solution():
     functionals[..., 0] = 0.1 * functionals[..., 0] + np.linspace(0, 1, 100)[None]
     functionals[1, :, 0] += 0.9
     functionals[2, :, 0] += 1.8
-    assert branches(functionals, EQUATIONS)[0] == (0, 1, 2, 3)
+    assert branches(functionals, SECONDARY)[0] == (0, 1, 2, 3)
 
 
 # --- when to stop, and how long trajectories should be ---
@@ -193,35 +196,35 @@ def autoregression(rho, chains=4, draws=1000, seed=0):
 
 
 def test_independent_draws_are_enough_and_few_are_not():
-    assert enough(healthy()[0], EQUATIONS)
-    assert not enough(healthy(draws=90)[0], EQUATIONS)  # 360 draws in all
-    assert not enough(autoregression(0.9), EQUATIONS)  # worth 4000 / 19
+    assert enough(healthy()[0], SECONDARY)
+    assert not enough(healthy(draws=90)[0], SECONDARY)  # 360 draws in all
+    assert not enough(autoregression(0.9), SECONDARY)  # worth 4000 / 19
 
 
 def test_less_is_asked_of_equations():
     functionals = healthy()[0]
     functionals[..., 2] = autoregression(0.9)[..., 2]
-    assert enough(functionals, EQUATIONS)
+    assert enough(functionals, SECONDARY)
     functionals[..., 1] = functionals[..., 2]
-    assert not enough(functionals, EQUATIONS)
+    assert not enough(functionals, SECONDARY)
 
 
 def test_solutions_apart_do_not_keep_a_run_going_but_chains_that_disagree_do():
-    assert enough(apart()[0], EQUATIONS)
-    assert not enough(apart(distance=1.0)[0], EQUATIONS)
+    assert enough(apart()[0], SECONDARY)
+    assert not enough(apart(distance=1.0)[0], SECONDARY)
     wandering = apart()[0]
     wandering[2, :, 1] = np.cumsum(np.random.default_rng(0).standard_normal(1000))
-    assert enough(wandering, EQUATIONS)  # it is alone, and no draws would make the run good
+    assert enough(wandering, SECONDARY)  # it is alone, and no draws would make the run good
     pairs = apart(chains=(2, 3))[0]
-    assert enough(pairs, EQUATIONS)
+    assert enough(pairs, SECONDARY)
     pairs[3, :, 1] = wandering[2, :, 1]
-    assert not enough(pairs, EQUATIONS)  # it shares a solution with another
+    assert not enough(pairs, SECONDARY)  # it shares a solution with another
 
 
 def test_broken_draws_are_never_enough():
     functionals = healthy()[0]
     functionals[1, 5, 0] = np.inf
-    assert not enough(functionals, EQUATIONS)
+    assert not enough(functionals, SECONDARY)
 
 
 def test_the_shortfall_is_what_a_draw_lacks():
@@ -236,4 +239,27 @@ def test_the_shortfall_is_what_a_draw_lacks():
 def test_what_never_moves_says_nothing_of_trajectories():
     functionals = autoregression(0.0, draws=200)
     functionals[..., 1] = 3.0
-    assert shortfall(functionals, EQUATIONS) < 1.0
+    assert shortfall(functionals, SECONDARY) < 1.0
+
+
+def test_scales_of_fields_are_secondary_and_noise_and_unknowns_are_not():
+    """Like equations; chains that mix slowly in a length alone are good, and bad if they are apart in it."""
+    problem = bp.Problem(
+        domain={"x": (0.0, 1.0)},
+        fields={"u": bp.GaussianProcess()},
+        unknowns={"k": dist.Normal(0.0, 1.0)},
+        sensors={"f": bp.Sensors(lambda u_x, k: u_x + k, {"x": [0.1, 0.9]}, 0.0, dist.HalfNormal(1.0))},
+    )
+    monitor = Monitor(problem)
+    secondary = [name for name, is_one in zip(monitor.names, monitor.is_secondary, strict=True) if is_one]
+    assert secondary == ["f at x=0.1", "f at x=0.9", "length_u", "amplitude_u"]
+
+    def verdict(of_length, of_unknown):
+        """With offsets between chains."""
+        functionals = np.random.default_rng(0).standard_normal((4, 500, len(monitor.names)))
+        for name, size in (("length_u", of_length), ("k", of_unknown)):
+            functionals[..., monitor.names.index(name)] += size * np.arange(4)[:, None]
+        stats = SamplerStats({"log_density": functionals[..., 0]})
+        return diagnose_chains(RunOutput(monitor.names, monitor.is_secondary, functionals, stats, {})).verdict
+
+    assert [verdict(0.15, 0.0), verdict(0.0, 0.15), verdict(10.0, 0.0)] == ["good", "care", "bad"]

@@ -43,7 +43,7 @@ def test_a_pilot_makes_the_draws_of_the_run_until_its_time_is_over(curve, monkey
     whole = pilot(posterior, method, 0, 2)
     assert (whole.warmed, whole.drawn, whole.is_complete, whole.chains) == (40, 30, True, 2)
     same = bp.infer(curve.problem, method, seed=0, chains=2, progress=False)
-    assert whole.ess == effective(same.functionals, same.monitor.is_equation)
+    assert whole.ess == effective(same.functionals, same.monitor.is_secondary)
     monkeypatch.setattr(pilots, "MOST", 0.0)
     begun = pilot(posterior, method, 0, 2)
     assert begun.warmed < 40

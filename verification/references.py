@@ -61,7 +61,7 @@ def fingerprint(problem: bp.Problem) -> float:
 
 
 def watched(problem: bp.Problem) -> np.ndarray:
-    return ~Monitor(problem).is_equation
+    return ~Monitor(problem).is_secondary
 
 
 def moments(draws: np.ndarray) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def worst(result: bp.Result) -> dict[str, Any]:
     chains, draws = result.functionals.shape[:2]
     if not result.method.is_markov or chains < 2 or draws < 4:
         return {"rhat": None, "ess": None, "worst": None}
-    found = convergence(result.functional_names, result.functionals).only(~result.monitor.is_equation)
+    found = convergence(result.functional_names, result.functionals).only(~result.monitor.is_secondary)
     name, rhat, ess = found.worst()
     return {"rhat": rhat, "ess": ess, "worst": name}
 

@@ -64,7 +64,7 @@ def diagnose_last_layer(run: RunOutput) -> Diagnosis:
     """Judge fits with a Gaussian output layer: approximate at best."""
     health = Diagnosis("good", [], [])
     judge_finite(health, run.functionals)
-    read = ~run.is_equation
+    read = ~run.is_secondary
     _judge_starts(health, [name for name, one in zip(run.names, read, strict=True) if one], run.functionals[..., read])
     _judge_steps(health, run.history["used"])
     _judge_settled(health, run.history["log_marginal"], "log marginal density")
@@ -228,7 +228,7 @@ def _judge_agreement(health: Diagnosis, run: RunOutput, unit: str) -> None:
     groups, members = run.functionals.shape[:2]
     if groups == 1 or members < 4 or not np.all(np.isfinite(run.functionals)):
         return
-    read = ~run.is_equation
+    read = ~run.is_secondary
     rhat = rhat_of(run.functionals[..., read])
     i, chance = int(np.argmax(rhat)), float(np.sqrt(1 + CHANCE / (members // 2)))
     if rhat[i] > max(FIT_RHAT, chance):

@@ -16,12 +16,13 @@ from bpinn import rhat_ess
 
 GOOD_RHAT, CARE_RHAT = 1.01, 1.05
 GOOD_ESS, CARE_ESS = 400, 100
-# Equations contain derivatives, which mix slowly. They are read as bands, for which a tenth of an sd is enough.
-GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION = 1.05, 1.3
-GOOD_ESS_EQUATION, CARE_ESS_EQUATION = 100, 10
+# For secondary functionals (`Monitor.is_secondary`): equations contain derivatives, which mix slowly, and are read as
+# bands, for which a tenth of an sd is enough; so it is for the scales of a field's prior.
+GOOD_RHAT_SECONDARY, CARE_RHAT_SECONDARY = 1.05, 1.3
+GOOD_ESS_SECONDARY, CARE_ESS_SECONDARY = 100, 10
 # Target ESS per draw, at which the trajectory length is right: longer trajectories cost more than they gain, shorter
-# ones do a random walk. For equations half of it is required.
-WORTH, WORTH_EQUATION = 0.22, 0.11
+# ones do a random walk. For secondary functionals half of it is required.
+WORTH, WORTH_SECONDARY = 0.22, 0.11
 # Readings do not fit at all if the mean of their squared residuals, in units of noise, is beyond this (`Model.misfit`).
 HOPELESS, RECENT = 25.0, 50  # and the number of draws it is judged by
 FALLING = 0.7  # of the misfit of as many draws before: chains still approach a fit
@@ -98,13 +99,13 @@ def _where_finite(statistic: Callable[[np.ndarray], np.ndarray], draws: np.ndarr
     return found.reshape(draws.shape[2:])
 
 
-def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int, ...], ...]:
+def branches(functionals: np.ndarray, secondary: np.ndarray) -> tuple[tuple[int, ...], ...]:
     """Groups of chains that are on the same solution, the largest first.
 
     Two chains are on different solutions if the ranges of some field value or unknown do not overlap, and neither chain
     is moving towards the other. Chains that each overlap with a third are on the same solution.
     """
-    draws = np.asarray(functionals, float)[..., ~equations]
+    draws = np.asarray(functionals, float)[..., ~secondary]
     chains, half = draws.shape[0], draws.shape[1] // 2
     low, high, mean = draws.min(axis=1), draws.max(axis=1), draws.mean(axis=1)
     moved = np.abs(draws[:, :half].mean(axis=1) - draws[:, half:].mean(axis=1))
@@ -120,7 +121,7 @@ def branches(functionals: np.ndarray, equations: np.ndarray) -> tuple[tuple[int,
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
+def enough(functionals: np.ndarray, secondary: np.ndarray) -> bool:
     """Whether a run of Markov chains is good, so that no more draws are needed.
 
     If chains are on different solutions, those on the same solution must agree. A chain that is alone on its solution
@@ -129,17 +130,17 @@ def enough(functionals: np.ndarray, equations: np.ndarray) -> bool:
     """
     if not np.all(np.isfinite(functionals)):
         return False
-    names = [""] * len(equations)
-    groups = branches(functionals, equations)
+    names = [""] * len(secondary)
+    groups = branches(functionals, secondary)
     shared = [group for group in groups if len(group) > 1]
     for group in shared or groups:
         alone = len(group) == 1 < functionals.shape[0]
         found = convergence(names, functionals[list(group)])
         limits = (CARE_RHAT, CARE_ESS) if alone else (GOOD_RHAT, GOOD_ESS)
-        judged = [(found.only(~equations), *limits)]
-        if np.any(equations):
-            limits = (CARE_RHAT_EQUATION, CARE_ESS_EQUATION) if alone else (GOOD_RHAT_EQUATION, GOOD_ESS_EQUATION)
-            judged.append((found.only(equations), *limits))
+        judged = [(found.only(~secondary), *limits)]
+        if np.any(secondary):
+            limits = (CARE_RHAT_SECONDARY, CARE_ESS_SECONDARY) if alone else (GOOD_RHAT_SECONDARY, GOOD_ESS_SECONDARY)
+            judged.append((found.only(secondary), *limits))
         for part, rhat, ess in judged:
             if np.max(part.rhat) > rhat or np.min(part.ess) < ess:
                 return False
@@ -155,7 +156,7 @@ def is_hopeless(misfit: np.ndarray | None) -> bool:
     return bool(np.all((now > HOPELESS) & (now >= FALLING * before)))
 
 
-def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
+def shortfall(functionals: np.ndarray, secondary: np.ndarray) -> float:
     """Target ESS per draw over the actual one, of the worst functional; below one if draws are better than needed.
 
     Chains that disagree lower the ESS, except chains on different solutions: longer trajectories would not take them
@@ -164,7 +165,7 @@ def shortfall(functionals: np.ndarray, equations: np.ndarray) -> float:
     draws = np.asarray(functionals, float)
     moving = np.ptp(draws, axis=(0, 1)) > 0
     effective = np.zeros(int(moving.sum()))
-    for group in branches(functionals, equations):
+    for group in branches(functionals, secondary):
         effective += np.nan_to_num(_where_finite(rhat_ess.bulk_ess, draws[list(group)][..., moving]))
     worth = np.maximum(effective / draws[..., 0].size, 1e-6)
-    return float(np.max(np.where(equations, WORTH_EQUATION, WORTH)[moving] / worth, initial=0.0))
+    return float(np.max(np.where(secondary, WORTH_SECONDARY, WORTH)[moving] / worth, initial=0.0))

@@ -9,13 +9,13 @@ import numpy as np
 from bpinn.advice import CULPRITS
 from bpinn.convergence import (
     CARE_ESS,
-    CARE_ESS_EQUATION,
+    CARE_ESS_SECONDARY,
     CARE_RHAT,
-    CARE_RHAT_EQUATION,
+    CARE_RHAT_SECONDARY,
     GOOD_ESS,
-    GOOD_ESS_EQUATION,
+    GOOD_ESS_SECONDARY,
     GOOD_RHAT,
-    GOOD_RHAT_EQUATION,
+    GOOD_RHAT_SECONDARY,
     Convergence,
     branches,
     convergence,
@@ -85,7 +85,7 @@ SMALLER = "a higher target_accept (0.9), which takes smaller steps"
 
 def diagnose_chains(run: RunOutput) -> Diagnosis:
     """Judge Markov chains from their functionals and their sampler's statistics."""
-    names, functionals, stats, equations = run.names, run.functionals, run.stats, run.is_equation
+    names, functionals, stats, secondary = run.names, run.functionals, run.stats, run.is_secondary
     found = convergence(names, functionals)
     density = convergence(["log density"], stats.log_density[..., None])
     health = Diagnosis("good", [], [], found, density)
@@ -94,19 +94,19 @@ def diagnose_chains(run: RunOutput) -> Diagnosis:
         _tell_hopeless(health, stats.misfit)
         return health
     _judge_moves(health, functionals)
-    groups = branches(functionals, equations)
+    groups = branches(functionals, secondary)
     if len(groups) > 1:
-        _tell_branches(health, groups, names, functionals, equations, stats.log_density)
+        _tell_branches(health, groups, names, functionals, secondary, stats.log_density)
     for group in groups:
         part = convergence(names, functionals[list(group)]) if len(groups) > 1 else found
         where = f" among {_chains(group)}" if len(groups) > 1 else ""
-        _judge_convergence(health, part.only(~equations), (GOOD_RHAT, CARE_RHAT), (GOOD_ESS, CARE_ESS), where)
-        if np.any(equations):
-            limits = (GOOD_RHAT_EQUATION, CARE_RHAT_EQUATION), (GOOD_ESS_EQUATION, CARE_ESS_EQUATION)
-            _judge_convergence(health, part.only(equations), *limits, where)
+        _judge_convergence(health, part.only(~secondary), (GOOD_RHAT, CARE_RHAT), (GOOD_ESS, CARE_ESS), where)
+        if np.any(secondary):
+            limits = (GOOD_RHAT_SECONDARY, CARE_RHAT_SECONDARY), (GOOD_ESS_SECONDARY, CARE_ESS_SECONDARY)
+            _judge_convergence(health, part.only(secondary), *limits, where)
     _judge_sampler(health, stats)
     if not health.reasons:
-        _, rhat, ess = found.only(~equations).worst()
+        _, rhat, ess = found.only(~secondary).worst()
         agree = f"{functionals.shape[0]} chains agree (worst R-hat {rhat:.3f}, smallest ESS {ess:.0f})"
         divergences = "" if stats.divergent is None else f"; {int(stats.divergent.sum()) or 'no'} divergences"
         health.reasons.append(agree + divergences)
@@ -148,7 +148,7 @@ def _tell_branches(
     groups: Sequence[Sequence[int]],
     names: Sequence[str],
     functionals: np.ndarray,
-    equations: np.ndarray,
+    secondary: np.ndarray,
     log_density: np.ndarray,
 ) -> None:
     health.branches = tuple(tuple(group) for group in groups)
@@ -158,7 +158,7 @@ def _tell_branches(
     shares = f"{', '.join(others)} and {last}"
     health.worsen("bad", f"the chains are on {len(groups)} solutions, {shares} of them on each")
     for group in groups[1:]:
-        where = difference(names, functionals[list(group)], first, equations)
+        where = difference(names, functionals[list(group)], first, secondary)
         densities = " against ".join(f"{log_density[list(g)].mean():.0f}" for g in (group, groups[0]))
         health.worsen(
             "bad",
@@ -168,7 +168,7 @@ def _tell_branches(
         )
 
 
-def difference(names: Sequence[str], one: np.ndarray, other: np.ndarray, equations: np.ndarray) -> str:
+def difference(names: Sequence[str], one: np.ndarray, other: np.ndarray, secondary: np.ndarray) -> str:
     """Where two groups of draws, (..., draws, functionals), differ most, such as 'u at x=0.5 (1.2 against -0.3)'.
 
     All points of a field share one scale, so that the point is the one where the field differs most.
@@ -179,7 +179,7 @@ def difference(names: Sequence[str], one: np.ndarray, other: np.ndarray, equatio
     spread = [np.asarray(part, float).reshape(-1, len(names)).std(axis=0) for part in (one, other)]
     size = np.max([*np.abs(means), *spread], axis=0)
     scale = np.array([size[owners == owner].max() for owner in owners])
-    i = int(np.argmax(np.where(equations, -1.0, apart / np.maximum(scale, np.finfo(float).tiny))))
+    i = int(np.argmax(np.where(secondary, -1.0, apart / np.maximum(scale, np.finfo(float).tiny))))
     return f"{names[i]} ({means[0][i]:.3g} against {means[1][i]:.3g})"
 
 
@@ -266,7 +266,7 @@ def diagnose_particles(run: RunOutput) -> Diagnosis:
         verdict = "bad" if spread > EVIDENCE_BAD_SPREAD else "care"
         health.worsen(verdict, f"populations disagree on the evidence: its log has an sd of {spread:.1f}", LARGER)
     if np.all(np.isfinite(functionals)):
-        read = ~run.is_equation
+        read = ~run.is_secondary
         rhat = rhat_of(functionals[..., read])
         i = int(np.argmax(rhat))
         if rhat[i] > POPULATION_RHAT:

@@ -64,10 +64,14 @@ class Monitor:
         return tuple(number.label for number in self.numbers)
 
     @cached_property
-    def is_equation(self) -> np.ndarray:
-        """Which functionals are equations; their convergence criteria are weaker than those of fields and numbers."""
+    def is_secondary(self) -> np.ndarray:
+        """Which functionals are equations, or scales of a field's prior such as its length.
+
+        They are means to an answer, and mix slowly: their limits of convergence are weaker than those of fields,
+        unknowns and noise levels, which show whether they matter.
+        """
         of_quantities = [q.is_equation for q in self.quantities for _ in range(q.placed.count)]
-        return np.array(of_quantities + [False] * len(self.numbers))
+        return np.array(of_quantities + [number.owner in self.problem.scale_priors for number in self.numbers])
 
     def columns(self, owner: str) -> list[int]:
         """Indices of an unknown's or inferred noise's components among the functionals, counted from the end."""

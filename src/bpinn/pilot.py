@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bpinn import engine
-from bpinn.convergence import GOOD_ESS, GOOD_ESS_EQUATION, ess_of, statistics
+from bpinn.convergence import GOOD_ESS, GOOD_ESS_SECONDARY, ess_of, statistics
 from bpinn.engine import Progress, interrupts
 from bpinn.engine.advance import Program, Request
 from bpinn.engine.scheduler import Threads
@@ -100,7 +100,7 @@ def pilot(posterior: Posterior, method: Method, seed: int, chains: int) -> Pilot
     functionals = progress.functionals()
     ess = 0.0
     if functionals is not None and functionals.shape[1] >= FEWEST:
-        ess = effective(functionals, progress.monitor.is_equation)
+        ess = effective(functionals, progress.monitor.is_secondary)
     phases = spent(seen, progress.running.num_warmup)
     return Pilot(chains, preparing, compiled, **phases, ess=ess, is_complete=complete)
 
@@ -125,9 +125,9 @@ def spent(seen: list[tuple[float, int]], warmup: int) -> dict[str, Any]:
     return found
 
 
-def effective(functionals: np.ndarray, equations: np.ndarray) -> float:
-    """Effective draws of the worst quantity; those of equations count for more, as fewer are needed."""
-    worth = np.where(equations, GOOD_ESS / GOOD_ESS_EQUATION, 1.0)
+def effective(functionals: np.ndarray, secondary: np.ndarray) -> float:
+    """Effective draws of the worst quantity; those of secondary ones count for more, as fewer are needed."""
+    worth = np.where(secondary, GOOD_ESS / GOOD_ESS_SECONDARY, 1.0)
     return float(np.min(ess_of(functionals) * worth))
 
 

@@ -70,7 +70,7 @@ class Watcher:
         draws = progress.functionals()
         if draws is None or draws.shape[1] < FEWEST_JUDGED:
             return
-        watched = draws[..., ~progress.monitor.is_equation]
+        watched = draws[..., ~progress.monitor.is_secondary]
         self.rhat, self.ess = float(np.max(rhat_of(watched))), float(np.min(ess_of(watched)))
         self.draws = draws
 

@@ -190,7 +190,7 @@ class Result(Shown):
     @cached_property
     def _diagnosis(self) -> diagnostics.Diagnosis:
         monitor = self.monitor
-        run = RunOutput(monitor.names, monitor.is_equation, self.functionals, self.stats, self.history)
+        run = RunOutput(monitor.names, monitor.is_secondary, self.functionals, self.stats, self.history)
         health = self.method.judge(run)
         if self.method.is_posterior:
             from bpinn.predictive import judge  # imported here because predictive imports this module

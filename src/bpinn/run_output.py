@@ -79,13 +79,13 @@ class SamplerStats(dict[str, np.ndarray]):
 
 @dataclass(frozen=True)
 class RunOutput:
-    """``functionals`` are (chains, draws, functionals); ``names`` and ``is_equation`` describe their columns.
+    """``functionals`` are (chains, draws, functionals); ``names`` and ``is_secondary`` describe their columns.
 
     ``history`` holds what was recorded during a fit, (chains, records), and the ``step`` of each record.
     """
 
     names: tuple[str, ...]
-    is_equation: np.ndarray
+    is_secondary: np.ndarray
     functionals: np.ndarray
     stats: SamplerStats
     history: dict[str, np.ndarray]

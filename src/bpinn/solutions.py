@@ -49,16 +49,16 @@ def solutions_of(result: "Result", groups: Sequence[Sequence[int]]) -> list[Mode
         shares = [len(group) / chains for group in groups]
         parts, known = [result.only(*group) for group in groups], None
     else:
-        columns = ~result.monitor.is_equation
+        columns = ~result.monitor.is_secondary
         labels = groups_of(result.functionals[..., columns].reshape(chains * draws, -1)).reshape(chains, draws)
         inside = np.stack([labels == i for i in range(labels.max() + 1)])
         shares = [float(mask.mean()) for mask in inside]
         parts = [_picked(result, mask) for mask in inside] if len(inside) > 1 else [result]
         known = _probabilities(result, inside)
-    names, equations = result.functional_names, result.monitor.is_equation
+    names, secondary = result.functional_names, result.monitor.is_secondary
     found = []
     for i, (part, share) in enumerate(zip(parts, shares, strict=True)):
-        differs = diagnostics.difference(names, part.functionals, parts[0].functionals, equations) if i else ""
+        differs = diagnostics.difference(names, part.functionals, parts[0].functionals, secondary) if i else ""
         probability, error = known[i] if known else (None, None)
         found.append(Mode(part, share, probability, error, differs))
     return found

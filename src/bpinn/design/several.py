@@ -54,7 +54,7 @@ def compared(result: Result, start: Result) -> list[tuple[str, str, str | None]]
 
     Solutions are compared by fields and unknowns. Without a particle on it, a solution is improbable, or was lost.
     """
-    read = ~result.monitor.is_equation
+    read = ~result.monitor.is_secondary
     own = result.functionals[..., read].reshape(-1, int(read.sum())).astype(float)
     modes = start.modes()
     parts = [m.result.thinned(DRAWS).functionals[..., read].reshape(-1, own.shape[1]).astype(float) for m in modes]

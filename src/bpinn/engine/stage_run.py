@@ -167,7 +167,7 @@ class StageRun:
         parts = alike([between(chain.reviewed, first, done) for chain in self.chains])
         record = jax.tree.map(lambda *a: np.stack(a), *parts)
         stats = SamplerStats(record.stats)
-        pause = Pause(done, record.functionals, stats, self.monitor.is_equation, self.program.model.dim)
+        pause = Pause(done, record.functionals, stats, self.monitor.is_secondary, self.program.model.dim)
         decision = self.policy.review(pause)
         lost = [self.chains[i] for i in decision.lost]
         lost = [chain for chain in lost if chain.done == done and chain.restarts < self.stage.most_restarts]

@@ -37,14 +37,14 @@ class Pause(NamedTuple):
     """What a policy sees when all chains have reached a pause.
 
     ``functionals`` are (chains, steps, functionals), ``stats`` (chains, steps): during warm-up, of the steps since the
-    last pause; after it, of all draws. ``is_equation`` marks the functionals that are equations, ``dim`` is the number
+    last pause; after it, of all draws. ``is_secondary`` marks equations and scales of fields, ``dim`` is the number
     of parameters. A decision depends on nothing else, so a resumed run makes the same decisions.
     """
 
     done: int
     functionals: np.ndarray
     stats: SamplerStats
-    is_equation: np.ndarray
+    is_secondary: np.ndarray
     dim: int
 
 

@@ -305,7 +305,7 @@ class CollapsedPolicy(Policy):
             known = np.where(np.isfinite(marginal), marginal, -np.inf)
             return Decision(lost=tuple(int(i) for i in np.flatnonzero(known < known.max() - LOST_BY)))
         hopeless = convergence.is_hopeless(pause.stats.misfit)
-        return Decision(enough=hopeless or convergence.enough(pause.functionals, pause.is_equation))
+        return Decision(enough=hopeless or convergence.enough(pause.functionals, pause.is_secondary))
 
 
 @register("collapsed")

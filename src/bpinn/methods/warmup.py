@@ -175,7 +175,7 @@ class HamiltonianPolicy(Policy):
             return 1.0
         # Below the optimal length the ESS of a draw grows with the square of the length, so this factor would give the
         # ESS per draw that is aimed for.
-        factor = np.sqrt(convergence.shortfall(pause.functionals, pause.is_equation))
+        factor = np.sqrt(convergence.shortfall(pause.functionals, pause.is_secondary))
         factor = np.clip(factor, self.settings.most_shrunk, self.settings.most_grown)
         return 1.0 if pause.done > self.tuning and factor < self.settings.far_too_short else float(factor)
 
@@ -196,7 +196,7 @@ class HamiltonianPolicy(Policy):
         maximum number of draws would have cost without it.
         """
         functionals, stats, s = pause.functionals, pause.stats, self.settings
-        if convergence.is_hopeless(pause.stats.misfit) or convergence.enough(functionals, pause.is_equation):
+        if convergence.is_hopeless(pause.stats.misfit) or convergence.enough(functionals, pause.is_secondary):
             return Decision(enough=True)
         if not self.finds_length or stats.gradients is None or stats.divergent is None:
             return Decision()
@@ -211,7 +211,7 @@ class HamiltonianPolicy(Policy):
         diverged = stats.divergent[:, recent]
         too_many = diverged.sum() > max(s.most_divergent * diverged.size, s.fewest_divergent)
         shorter = s.step_shortening if too_many else 1.0
-        factor = np.sqrt(convergence.shortfall(functionals[:, recent], pause.is_equation))
+        factor = np.sqrt(convergence.shortfall(functionals[:, recent], pause.is_secondary))
         longer = (factor if factor > s.far_too_short else 1.0) / shorter
         longer = min(longer, s.most_grown * at_first / now, left / (s.draws_round * now))
         return Decision(Adjustment(float(longer), None, shorter) if longer > 1.0 else None)

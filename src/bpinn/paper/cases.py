@@ -173,11 +173,11 @@ def summarised(case: Case, paper: PaperProblem, result: Result) -> Outcome:
     numbers |= {"verdict": health.verdict, "reasons": health.reasons, "chains": result.z.shape[0]}
     numbers |= {"draws": result.z.shape[1], "sampling_seconds": result.seconds}
     if health.convergence is not None:
-        equations = Monitor(part.problem).is_equation
-        _, rhat, ess = health.convergence.only(~equations).worst()
+        secondary = Monitor(part.problem).is_secondary
+        _, rhat, ess = health.convergence.only(~secondary).worst()
         numbers |= {"rhat": rhat, "ess": ess, "leapfrog": float(np.median(part.stats["gradients"]))}
-        if np.any(equations):
-            numbers["rhat_equations"] = health.convergence.only(equations).worst()[1]
+        if np.any(secondary):
+            numbers["rhat_equations"] = health.convergence.only(secondary).worst()[1]
     densities = result.stats["log_density"]
     branches = [
         {"chains": list(group), "error": apart[group], "log_density": float(densities[list(group)].mean())}
