@@ -392,6 +392,21 @@ def test_too_many_output_weights_are_left_plain(capsys):
     assert np.all(np.isfinite(result.z))
 
 
+def test_a_run_in_double_precision_says_that_it_is_slow(x64, capsys, monkeypatch):
+    x = np.linspace(0.0, 1.0, 4)
+    problem = bp.Problem({"x": (0.0, 1.0)}, {"u": bp.MLP(hidden=(4,))}, {"u": bp.Sensors("u", {"x": x}, x, noise=0.1)})
+    method = bp.HMC(num_warmup=20, num_draws=4, num_leapfrog=2, chains=1)
+    notice = "double precision"
+    monkeypatch.setattr("bpinn.native.library", lambda: object())  # a kernel, on any machine
+    bp.infer(problem, method, seed=0, progress=False)
+    assert notice in capsys.readouterr().err
+    monkeypatch.undo()
+    with jax.enable_x64(False):  # what the notice advises
+        result = bp.infer(problem, method, seed=0, progress=False)
+    assert notice not in capsys.readouterr().err
+    assert result.z.dtype == np.float32
+
+
 def test_chains_start_with_fields_that_follow_the_readings(x64):
     """Where an equation is singular, fields that start elsewhere would be caught on the wrong side of it."""
 

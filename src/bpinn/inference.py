@@ -13,7 +13,7 @@ import numpy as np
 from jax.errors import JaxRuntimeError
 
 from bpinn import cluster as clusters
-from bpinn import engine
+from bpinn import engine, native
 from bpinn.checks import is_whole
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
@@ -111,17 +111,8 @@ def infer(
         if folder is not None:
             method = claim(folder, "infer", problem, method, seed=int(seed), chains=chains)
         interrupts.raise_if_noted()
-    if size > GIB and folder is None:  # with a folder they stay on disk
-        print(
-            f"infer: the draws will take {size / GIB:.1f} GiB of memory; use {method.fewer} to store fewer draws",
-            file=sys.stderr,
-        )
-    if model.num_linear > MOST_LINEAR and getattr(method, "coordinates", None) == "whitened":
-        print(
-            f"infer: {model.num_linear:,} output weights and coefficients are too many to whiten (at most "
-            f"{MOST_LINEAR}); plain coordinates are used, which are slower",
-            file=sys.stderr,
-        )
+    for notice in _notices(method, model, 0 if folder else size):  # with a folder draws stay on disk
+        _say(notice)
     report: Callable[[engine.Progress], None] = lambda _: None  # noqa: E731
     if progress is True:
         report = Display()
@@ -143,6 +134,22 @@ def infer(
                 raise KeyboardInterrupt(f"the run was already finished; it is saved in {out}")
             result.interrupted = True
     return result
+
+
+def _notices(method: Method, model: Model, size: int) -> Iterator[str]:
+    """What makes a run slow or large, and what to do about it."""
+    if size > GIB:
+        yield f"the draws will take {size / GIB:.1f} GiB of memory; use {method.fewer} to store fewer draws"
+    if model.num_linear > MOST_LINEAR and getattr(method, "coordinates", None) == "whitened":
+        yield (
+            f"{model.num_linear:,} output weights and coefficients are too many to whiten (at most {MOST_LINEAR}); "
+            "plain coordinates are used, which are slower"
+        )
+    if jnp.result_type(float) == jnp.float64 and native.library() is not None:
+        yield (
+            "JAX computes in double precision (jax_enable_x64), without the native kernel, which takes up to "
+            "ten times as long; single precision is enough: use `with jax.enable_x64(False):` around infer"
+        )
 
 
 def _say(message: str) -> None:
