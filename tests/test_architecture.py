@@ -13,7 +13,7 @@ ORDER = [
     "evaluation", "sufficient", "parameters", "quantity_at", "monitor", "chunks", "conditional", "linear_readings", "model", "posterior", "coordinates", "labelled", "prediction", "prior", "reference",
     "rhat_ess", "convergence", "run_output", "advice", "diagnostics", "approximate", "modes",
     "methods.base", "methods.start", "methods.training", "methods.network", "methods.pinn", "methods.dropout",
-    "methods.warmup", "methods.moves", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.collapsed", "methods.nuts", "methods.smc", "methods.last_layer",
+    "methods.warmup", "methods.moves", "methods.frames", "methods.hamiltonian", "methods.hmc", "methods.proposals", "methods.collapsed", "methods.nuts", "methods.smc", "methods.last_layer",
     "methods.linearised", "methods.sghmc", "methods.descent", "methods.members", "methods.ensemble", "methods.ensemble_kalman",
     "methods.spaces", "methods.laplace", "methods.svgd", "methods.gaussian",
     "methods.approximation", "methods.vi", "methods.potential", "methods.flow", "methods",

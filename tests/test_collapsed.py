@@ -102,6 +102,35 @@ def test_the_posterior_is_that_of_quadrature(x64):
     assert np.all(np.abs(squares.mean((0, 1)) - 1) * error < 4)
 
 
+def test_coefficients_of_which_only_the_sum_is_known_mix_well(x64):
+    """The ridge a + b = 0.6 is curved in their logarithms; where it ends is checked, too, against a grid."""
+
+    def law(u, u_t, a, b):
+        return u_t + (a + b) * u
+
+    problem = decaying(noise=0.01, law=law, a=dist.LogNormal(-1.5, 1.0), b=dist.Uniform(0.0, 1.0))
+    result = bp.infer(problem, bp.Collapsed(num_draws=1500), seed=0, progress=False)
+    posterior = bp.Posterior(problem)
+    model, first = posterior.model.compiled(native=False), posterior.model.parameters.num_weights
+    reference = _mode(model, posterior.data, jax.random.key(0)).reference
+    marginal = jax.jit(jax.vmap(lambda s: _drawn(model, posterior.data, reference, s, jnp.ones(()), None)[2]))
+    logs, b = np.linspace(-7.0, 0.5, 300), np.linspace(0.002, 0.998, 250)
+    at = np.stack(np.meshgrid(logs, np.log(b / (1 - b)), indexing="ij"), -1).reshape(-1, 2)
+    log_weights = np.asarray(marginal(jnp.asarray(at))) - np.tile(np.log(b * (1 - b)), len(logs))  # b is spaced evenly
+    weights = np.exp(log_weights - log_weights.max())
+    grid = np.stack([np.exp(at[:, 0]), at[:, 0], np.tile(b, len(logs))], -1)
+    mean = weights @ grid / weights.sum()
+    sd = np.sqrt(weights @ (grid - mean) ** 2 / weights.sum())
+    assert model.dim == first + 2
+    draws = np.stack([result.draws("a"), np.log(result.draws("a")), result.draws("b")], axis=-1)
+    ess = convergence.ess_of(draws)
+    assert np.all(ess > 400)
+    scaled = (draws - mean) / sd
+    assert np.all(np.abs(scaled.mean((0, 1))) < 4 / np.sqrt(ess))
+    error = np.sqrt(convergence.ess_of(scaled**2)) / (scaled**2).std((0, 1))
+    assert np.all(np.abs((scaled**2).mean((0, 1)) - 1) * error < 4)
+
+
 @pytest.mark.parametrize("neutral", [False, True])
 def test_the_density_of_scalars_does_not_depend_on_the_coefficients(neutral, x64):
     """What is integrated out leaves no trace, with neutral equations and inferred scales too."""

@@ -72,6 +72,7 @@ class Parameters:
         )
         priors = problem.scalars
         self.scalars = tuple(Scalar.of(name, prior) for name, prior in priors.items())
+        self.unknowns = tuple(scalar for scalar in self.scalars if scalar.name in problem.unknowns)
         sizes = [f.size(b) for _, f, b in self.fields] + [s.size for s in self.scalars]
         names = [name for name, *_ in self.fields] + [s.name for s in self.scalars]
         ends = np.cumsum(sizes)

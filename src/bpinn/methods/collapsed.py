@@ -24,6 +24,7 @@ from bpinn.likelihoods import Normal
 from bpinn.methods.base import Decision, Method, Pause, Policy, Record, Stage, check_count
 from bpinn.methods.frames import noise_levels, small_noise, triangular_root
 from bpinn.methods.hmc import HMC
+from bpinn.methods.proposals import Proposals, Views
 from bpinn.methods.start import prior_units
 from bpinn.model import MOST_LINEAR, Model
 from bpinn.neutral import is_linear
@@ -42,23 +43,11 @@ SETTLED = 0.02  # in standard deviations: Newton's method ends with a shorter st
 FAR = 3.0  # longest Newton step, in standard deviations of the prior
 LOOK = 40  # step after which lost chains are restarted
 UPDATES = (0.5, 1.0)  # shares of warm-up, at whose ends proposals follow the draws so far
-TARGET = 0.3  # acceptance of the random walk
-SHORT = 0.02  # weight of an independent proposal in the share of those that are accepted
-# Share of proposals that do not depend on where the chain is: at most this, and less if few of them are accepted.
-INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
-FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
 # With which it is the default. Twelve scalars of which four are unknowns were sampled well; five to twenty amplitudes
 # of a source, with log-normal priors that the readings inform little, were not; HMC was good with twenty.
 MOST_SCALARS, MOST_UNKNOWNS = 15, 4
-RIDGE = 100.0  # draws that mode and curvature count for
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
 LEAST_DRAWS, ROUND = 300, 100
-
-
-class _Moments(NamedTuple):
-    number: Array
-    mean: Array
-    covariance: Array
 
 
 class _State(NamedTuple):
@@ -68,12 +57,7 @@ class _State(NamedTuple):
     scalars: Array
     log_density: Array
     marginal: Array
-    moments: _Moments
-    log_scale: Array  # of the random walk
-    accepted: Array  # share of independent proposals that are accepted, during warm-up
-    centre: Array  # of independent proposals
-    root: Array  # R with the covariance R R', and its inverse
-    inverse: Array
+    proposals: Proposals
     reference: Reference
 
 
@@ -104,11 +88,8 @@ class Marginal(Stage):
         mode = _mode(model, data, key_mode)
         zero = jnp.zeros((), mode.scalars.dtype)
         z, density, marginal = _drawn(model, data, mode.reference, mode.scalars, zero + 1.0, key_draw)
-        return _State(
-            z, mode.scalars, density, marginal, _Moments(zero, mode.scalars, mode.root @ mode.root.T),
-            jnp.log(zero + 2.38 / np.sqrt(_size(model))), zero + INDEPENDENT / PER_ACCEPTED,
-            mode.scalars, mode.root, mode.inverse, mode.reference,
-        )  # fmt: skip
+        proposals = Proposals.around(Views(model), mode.scalars, mode.root, mode.inverse)
+        return _State(z, mode.scalars, density, marginal, proposals, mode.reference)
 
     def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
         def again(i: Array, carry: tuple[_State, Array]) -> tuple[_State, Array]:
@@ -124,54 +105,28 @@ class Marginal(Stage):
         return state, Record(state.z, model.functionals(state.z, data), stats)
 
     def _transition(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Array]:
-        keys = jax.random.split(key, 4)
-        dtype = state.z.dtype
-        away = state.root @ jax.random.normal(keys[0], (_size(model),), dtype)
-        tails = jnp.sum(jax.random.normal(keys[1], (int(FREEDOM),), dtype) ** 2) / FREEDOM
-        kind, threshold = jax.random.uniform(keys[2], (2,), dtype)
-        share = jnp.clip(PER_ACCEPTED * state.accepted, FEWEST, INDEPENDENT)
-        independent = kind < share
-        walked = state.scalars + jnp.exp(state.log_scale) * away
-        proposed = jnp.where(independent, state.centre + away / jnp.sqrt(tails), walked)
+        keys = jax.random.split(key, 3)
+        views, one = Views(model), jnp.ones((), state.z.dtype)
         if not _has_scalars(model):
-            proposed, independent = state.scalars, jnp.zeros((), bool)
-        z, density, marginal = _drawn(model, data, state.reference, proposed, jnp.ones((), dtype), keys[3])
-        correction = self._log_proposal(state, state.scalars) - self._log_proposal(state, proposed)
-        ratio = marginal - state.marginal + jnp.where(independent, correction, 0.0)
+            z, density, marginal = _drawn(model, data, state.reference, state.scalars, one, keys[0])
+            return state._replace(z=z, log_density=density, marginal=marginal), jnp.ones((), bool)
+        proposed = state.proposals.propose(views, state.scalars, keys[1])
+        usable = jnp.all(jnp.isfinite(proposed.scalars))
+        there = jnp.where(usable, proposed.scalars, state.scalars)
+        z, density, marginal = _drawn(model, data, state.reference, there, one, keys[0])
+        ratio = marginal - state.marginal + proposed.correction
         # A chain that starts where the density is not finite takes any proposal where it is.
-        ratio = jnp.where(jnp.isfinite(marginal), jnp.where(jnp.isfinite(state.marginal), ratio, jnp.inf), -jnp.inf)
-        accepted = jnp.log(threshold) < ratio
-        moved = state._replace(z=z, scalars=proposed, log_density=density, marginal=marginal)
+        ratio = jnp.where(jnp.isfinite(state.marginal), ratio, jnp.inf)
+        ratio = jnp.where(usable & jnp.isfinite(marginal), ratio, -jnp.inf)
+        accepted = jnp.log(jax.random.uniform(keys[2], (), one.dtype)) < ratio
+        moved = state._replace(z=z, scalars=there, log_density=density, marginal=marginal)
         state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), moved, state)
-        if not _has_scalars(model):
-            return state, accepted
-        adapted = self._adapted(model, state, jnp.exp(jnp.minimum(ratio, 0.0)), independent, step)
-        return jax.tree.map(lambda new, old: jnp.where(step < self.num_warmup, new, old), adapted, state), accepted
-
-    def _log_proposal(self, state: _State, scalars: Array) -> Array:
-        standard = state.inverse @ (scalars - state.centre)
-        return -0.5 * (FREEDOM + len(scalars)) * jnp.log1p(jnp.vdot(standard, standard) / FREEDOM)
-
-    def _adapted(self, model: Model, state: _State, probability: Array, independent: Array, step: Array) -> _State:
-        """Moments follow the chain, and proposals follow the moments twice."""
-        m = state.moments
-        count = m.number + 1.0
-        gain = 1.0 / (count + RIDGE)
-        off = state.scalars - m.mean
-        mean = m.mean + gain * off
-        covariance = (1.0 - gain) * (m.covariance + gain * jnp.outer(off, off))
-        rate = jnp.where(independent, 0.0, (1.0 + 0.1 * count) ** -0.6)
-        log_scale = state.log_scale + rate * (probability - TARGET)
         closes = jnp.any(step + 1 == jnp.asarray([int(share * self.num_warmup) for share in UPDATES]))
-        factor, inverse = triangular_root(covariance, (1e-6 * _scale(model)) ** 2)  # of the covariance's inverse
-        return state._replace(
-            moments=_Moments(count, mean, covariance),
-            log_scale=log_scale,
-            accepted=state.accepted + jnp.where(independent, SHORT * (probability - state.accepted), 0.0),
-            root=jnp.where(closes, inverse.T, state.root),
-            inverse=jnp.where(closes, factor.T, state.inverse),
-            centre=jnp.where(closes, mean, state.centre),
-        )
+        probability = jnp.exp(jnp.minimum(ratio, 0.0))
+        adapted = state.proposals.adapted(views, state.scalars, proposed, probability, closes)
+        warming = step < self.num_warmup
+        kept = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.proposals)
+        return state._replace(proposals=kept), accepted
 
     def position(self, state: _State) -> Array:
         return state.z
