@@ -12,6 +12,7 @@ import bpinn as bp
 from bpinn import convergence
 from bpinn.methods.base import Pause
 from bpinn.methods.collapsed import LOST_BY, CollapsedPolicy, _drawn, _mode
+from bpinn.methods.proposals import Views
 from bpinn.run_output import SamplerStats
 
 T = np.linspace(0.0, 3.0, 9)
@@ -131,6 +132,27 @@ def test_coefficients_of_which_only_the_sum_is_known_mix_well(x64):
     assert np.all(np.abs((scaled**2).mean((0, 1)) - 1) * error < 4)
 
 
+def test_unknowns_and_the_real_line_are_views_of_each_other(x64):
+    """The derivatives of the views are those of automatic differentiation, also for vectors and bounds."""
+
+    def law(u, u_t, k, m, s, c):
+        return u_t + (jnp.sum(k) + m + s) * u + jnp.sum(c)
+
+    vector, simplex = dist.LogNormal(-3.0, 1.0).expand([2]).to_event(1), dist.Dirichlet(jnp.ones(3))
+    stated = decaying(law=law, k=vector, m=dist.Uniform(-2.0, 5.0), s=dist.Normal(0.0, 1.0), c=simplex)
+    model = bp.Posterior(stated).model
+    views = Views(model)
+    at = jnp.asarray(np.random.default_rng(0).normal(size=7))  # the simplex has two, and the noise is on the real line
+    assert views.of(at).shape == (2, 7)
+    for number in (0, 1):
+        np.testing.assert_allclose(views.real(jnp.asarray(number), views.of(at)[number]), at, atol=1e-12)
+        slopes = jax.jacobian(lambda s, number=number: views.of(s)[number])(at)
+        np.testing.assert_allclose(slopes, np.diag(views.slopes(at)[number]), rtol=1e-12)
+        np.testing.assert_allclose(np.linalg.slogdet(slopes)[1], views.log_slopes(at)[number], atol=1e-12)
+    assert (np.asarray(views.of(at)[1]) != np.asarray(at)).tolist() == [True, True, True, False, False, False, False]
+    assert not np.all(np.isfinite(views.real(jnp.asarray(1), views.of(at)[1].at[2].set(-1e3))))  # beyond a bound
+
+
 @pytest.mark.parametrize("neutral", [False, True])
 def test_the_density_of_scalars_does_not_depend_on_the_coefficients(neutral, x64):
     """What is integrated out leaves no trace, with neutral equations and inferred scales too."""
@@ -193,8 +215,8 @@ def test_where_it_cannot_be_used_it_says_why_and_hmc_is_the_default(problem, obs
 def test_many_unknowns_are_left_to_hmc():
     from bpinn.methods.collapsed import default_method
 
-    amplitudes = dist.LogNormal(0.0, 1.0).expand([5]).to_event(1)
-    stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(5)]), k=amplitudes)
+    amplitudes = dist.LogNormal(0.0, 1.0).expand([7]).to_event(1)
+    stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(7)]), k=amplitudes)
     assert isinstance(default_method(stated), bp.HMC)
     bp.Collapsed().check(stated)  # but it can be asked for
 

@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.distributions.transforms import IdentityTransform
+from numpyro.distributions.transforms import IdentityTransform, IndependentTransform, Transform
 
 from bpinn.methods.frames import triangular_root
 from bpinn.methods.start import prior_units
 from bpinn.model import Model
-from bpinn.parameters import Scalar
 
 TARGET = 0.3  # acceptance of the random walk
 SHORT = 0.02  # weight of an independent proposal in the share of those that are accepted
@@ -37,54 +36,56 @@ class Views:
     def __init__(self, model: Model):
         first = model.parameters.num_weights
         noise = {group.noise_name for group in model.groups}
-        self._curved: list[tuple[Scalar, slice]] = []
+        self._curved: list[tuple[Transform, slice]] = []
         for scalar in model.parameters.unknowns:
-            at = model.parameters.slices[scalar.name]
-            by_component = scalar.transform.domain.event_dim == 0
-            if by_component and not isinstance(scalar.transform, IdentityTransform) and scalar.name not in noise:
-                self._curved.append((scalar, slice(at.start - first, at.stop - first)))
+            at, transform = model.parameters.slices[scalar.name], scalar.transform
+            while isinstance(transform, IndependentTransform):
+                transform = transform.base_transform
+            by_component = transform.domain.event_dim == 0 and len(scalar.real_shape) < 2
+            if by_component and not isinstance(transform, IdentityTransform) and scalar.name not in noise:
+                self._curved.append((transform, slice(at.start - first, at.stop - first)))
         self.count = 2 if self._curved else 1
-        self._centre, scale = (part[first:] for part in prior_units(model))
+        centre, scale = (part[first:] for part in prior_units(model))
         scale = scale if model.dim > first else jnp.ones(1, float)
         self._units = []
         own = scale
-        for scalar, at in self._curved:
-            slope = jnp.exp(self._log_slope(scalar, self._centre[at]))
-            self._units.append((scalar.transform(self._centre[at]), slope * scale[at]))
+        for transform, at in self._curved:
+            slope = jnp.exp(_log_slope(transform, centre[at]))
+            self._units.append((transform(centre[at]), slope * scale[at]))
             own = own.at[at].set(1.0)
         self.scale = jnp.stack([scale, own][: self.count])
-
-    @staticmethod
-    def _log_slope(scalar: Scalar, real: Array) -> Array:
-        return scalar.transform.log_abs_det_jacobian(real, scalar.transform(real))
 
     def of(self, scalars: Array) -> Array:
         """The scalars on the real line in all coordinates, (coordinates, scalars)."""
         own = scalars
-        for (scalar, at), (centre, unit) in zip(self._curved, self._units, strict=True):
-            own = own.at[at].set((scalar.transform(scalars[at]) - centre) / unit)
+        for (transform, at), (centre, unit) in zip(self._curved, self._units, strict=True):
+            own = own.at[at].set((transform(scalars[at]) - centre) / unit)
         return jnp.stack([scalars, own][: self.count])
 
     def real(self, number: Array, at_view: Array) -> Array:
         """The scalars on the real line; not finite outside of the unknowns' support."""
         own = at_view
-        for (scalar, at), (centre, unit) in zip(self._curved, self._units, strict=True):
-            own = own.at[at].set(scalar.transform.inv(centre + unit * at_view[at]))
+        for (transform, at), (centre, unit) in zip(self._curved, self._units, strict=True):
+            own = own.at[at].set(transform.inv(centre + unit * at_view[at]))
         return jnp.where(number == 0, at_view, own)
 
     def log_slopes(self, scalars: Array) -> Array:
         """The log determinant of the derivative of `of`, in all coordinates."""
         total = jnp.zeros((), scalars.dtype)
-        for (scalar, at), (_, unit) in zip(self._curved, self._units, strict=True):
-            total += jnp.sum(self._log_slope(scalar, scalars[at]) - jnp.log(unit))
+        for (transform, at), (_, unit) in zip(self._curved, self._units, strict=True):
+            total += jnp.sum(_log_slope(transform, scalars[at]) - jnp.log(unit))
         return jnp.stack([jnp.zeros_like(total), total][: self.count])
 
     def slopes(self, scalars: Array) -> Array:
         """The derivative of each component of `of`, in all coordinates."""
         own = jnp.ones_like(scalars)
-        for (scalar, at), (_, unit) in zip(self._curved, self._units, strict=True):
-            own = own.at[at].set(jnp.exp(self._log_slope(scalar, scalars[at])) / unit)
+        for (transform, at), (_, unit) in zip(self._curved, self._units, strict=True):
+            own = own.at[at].set(jnp.exp(_log_slope(transform, scalars[at])) / unit)
         return jnp.stack([jnp.ones_like(scalars), own][: self.count])
+
+
+def _log_slope(transform: Transform, real: Array) -> Array:
+    return transform.log_abs_det_jacobian(real, transform(real))
 
 
 class Proposed(NamedTuple):
