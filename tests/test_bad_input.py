@@ -113,6 +113,7 @@ WRONG = {
     "numpy in an equation": (lambda: problem(f=sensors(plain_numpy)), r"JAX cannot trace plain_numpy; use jax.numpy"),
     "if in an equation": (lambda: problem(f=sensors(branching)), r"jnp.where instead of if"),
     "failing equation": (lambda: problem(f=sensors(lambda u: u["a"])), r"sensors 'f': <lambda> failed: TypeError"),
+    "points and a vector": (lambda: problem(f=sensors(lambda u: u * jnp.ones(3))), r"write x\[:, None\] to combine x with"),
     # sensors
     "no sensors": (lambda: bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}, sensors={}), r"sensors: none given; give at least one"),
     "sensors is a list": (lambda: bp.Problem({"x": (0, 1)}, {"u": bp.MLP()}, sensors=[sensors()]), r"sensors: expected a dictionary of bp.Sensors by name, got list"),

@@ -18,6 +18,12 @@ import jax.numpy as jnp
 from bpinn.errors import InputError
 from bpinn.fields.activations import MultiIndex
 
+# Added to the message of an equation whose arrays do not fit together.
+POINTS = (
+    " Fields and coordinates are arrays with one value for each point: write x[:, None] to combine x with a vector, "
+    "and sum over the last axis."
+)
+
 
 @dataclass(frozen=True)
 class Partial:
@@ -256,7 +262,10 @@ def trace_equation(equation: Equation, count: int, shapes: Mapping[str, tuple[in
         untraceable = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
         words = ("truth value of an array", "Only scalar arrays can be converted", "can be converted to Python scalars")
         if not isinstance(error, untraceable) and not any(w in str(error) for w in words):
-            raise InputError(f"{where}: {equation.label} failed: {type(error).__name__}: {error}") from error
+            shapes_clash = any(word in str(error) for word in ("shape", "broadcast"))
+            raise InputError(
+                f"{where}: {equation.label} failed: {type(error).__name__}: {error}{POINTS if shapes_clash else ''}"
+            ) from error
         raise InputError(
             f"{where}: JAX cannot trace {equation.label}; use jax.numpy instead of "
             f"numpy or math, and jnp.where instead of if ({str(error).splitlines()[0]})"
