@@ -264,6 +264,14 @@ def test_what_was_skipped_is_said(tmp_path):
     assert table.places.at(0) == "line 5"
 
 
+def test_a_title_that_a_spreadsheet_filled_up_with_empty_cells_is_skipped(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("Export of 3 May;;\n;;\nt;T;remark\n0;20,5;\n1;21;late\n2;22;\n")
+    table = read_table(path, "data.csv")
+    assert table.notes == ("data.csv: 2 lines above the column names in line 3 skipped",)
+    np.testing.assert_array_equal(table.numbers("T"), [20.5, 21.0, 22.0])
+
+
 def test_a_first_row_with_a_number_is_no_row_of_units(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x,value\nabc,1\n0,1\n")

@@ -140,10 +140,15 @@ def _delimiter(lines: list[Line]) -> str:
 
 
 def _without_preamble(lines: list[Line], delimiter: str, shown: str) -> tuple[list[Line], list[str]]:
-    """The lines from the header on: those above a table often name the instrument."""
+    """The lines from the header on: those above a table often name the instrument.
+
+    They have fewer cells than the table, or, as spreadsheets write them, a single one and empty ones after it.
+    """
     counts = [_count(line, delimiter) for _, line in lines[:LOOKED_AT]]
     size, times = Counter(counts).most_common(1)[0]
-    first = counts.index(size)
+    whole = [i for i, count in enumerate(counts) if count == size]
+    named = [i for i in whole if sum(map(bool, _split(lines[i][1], delimiter))) > 1]
+    first = named[0] if named else whole[0]
     header = lines[first][1]
     is_header = not any(is_number(cell) for cell in _split(header, delimiter) if cell)
     if first == 0 or times < FEWEST_ALIKE or size < 2 or not is_header:
