@@ -207,7 +207,7 @@ def test_data_elsewhere_needs_leave(folder):
     ("old", "new", "words"),
     [
         ("[domain]", "[domain", "not valid TOML: "),
-        ("[domain]", "[domian]", "domain: is missing"),
+        ("[domain]", "[domian]", "domian: this key is not known; did you mean 'domain'?"),
         ("x = [-0.7, 0.7]", "", "domain: no coordinates"),
         ("x = [-0.7, 0.7]", "x = 1", "domain.x: expected two numbers [low, high], got 1"),
         ("x = [-0.7, 0.7]", "x = [1, 2, 3]", "domain.x: expected two numbers"),

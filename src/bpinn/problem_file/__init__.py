@@ -146,12 +146,16 @@ def _change(content: dict[str, Any], change: str) -> None:
     table[names[-1]] = value
 
 
+TABLES = ("title", "domain", "fields", "unknowns", "equations", "sensors", "physics", "time", "truth", "inference")
+
+
 class _FileReader:
     def __init__(self, path: Path, content: dict[str, Any], allow_outside: bool, renamed: Mapping[str, str]):
         self.path, self.content, self.allow_outside, self.renamed = path, content, allow_outside, renamed
 
     def read(self) -> ProblemFile:
         top = Table(self.content, "")
+        top.end(coming=TABLES)  # a misspelt table is reported before what it should have stated is missed
         title = top.text("title", self.path.stem)
         self.domain = self.read_domain(Table(top.table("domain"), "domain"))
         self.fields = self.each(top.table("fields"), "fields", lambda table: read_field(table, self.domain))
@@ -172,7 +176,6 @@ class _FileReader:
         sensors |= reader.read_physics(top.take("physics", (list,), "tables that start with [[physics]]", []), sensors)
         truth = self.read_truth(Table(top.table("truth", {}), "truth"), [*self.fields, *unknowns])
         inference = Table(top.table("inference", {}), "inference")
-        top.end()
         problem = Problem(self.domain, self.fields, sensors, unknowns)
         method, seed, chains = read_inference(inference, problem)
         problem.check_used()

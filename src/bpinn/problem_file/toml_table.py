@@ -50,8 +50,10 @@ class Table:
             raise InputError(f"{self.at(key)}: {shown(value)} is not known{did_you_mean(value, known)}")
         return value
 
-    def end(self) -> None:
-        for key in self.content:
+    def end(self, coming: Iterable[str] = ()) -> None:
+        """Refuse keys that were not read; ``coming`` are those that will be."""
+        self.known |= set(coming)
+        for key in (key for key in self.content if key not in self.known):
             raise InputError(f"{self.at(key)}: this key is not known{did_you_mean(key, sorted(self.known))}")
 
 
