@@ -272,6 +272,13 @@ def test_a_title_that_a_spreadsheet_filled_up_with_empty_cells_is_skipped(tmp_pa
     np.testing.assert_array_equal(table.numbers("T"), [20.5, 21.0, 22.0])
 
 
+def test_a_file_of_empty_cells_is_empty(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text(";;\n;;\n")
+    with pytest.raises(bp.InputError, match="the file is empty"):
+        read_table(path, "data.csv")
+
+
 def test_a_first_row_with_a_number_is_no_row_of_units(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x,value\nabc,1\n0,1\n")

@@ -37,7 +37,7 @@ def read_text(path: Path, shown: str, encoding: str | None = None) -> DataTable:
     check_cells(text.count("\n") + text.count("\r"), shown)  # before splitting into lines
     numbered = _logical_lines(text)
     lines = [(i, line) for i, line in numbered if line.strip() and not _is_comment(line)]
-    if not lines:
+    if not any(line.strip("; \t,") for _, line in lines):
         raise InputError(f"{shown}: the file is empty; expected a line of column names, then the readings")
     check_cells(len(lines) * (max(map(lines[0][1].count, ",;\t")) + 1), shown)
     delimiter = _delimiter(lines[:LOOKED_AT])
