@@ -7,11 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.integrate
 
 import bpinn as bp
 from bpinn import convergence
+from bpinn.choosing import default_method
 from bpinn.methods.base import Pause
-from bpinn.methods.collapsed import LOST_BY, CollapsedPolicy, _drawn, _mode
+from bpinn.methods.collapsed import LOST_BY, CollapsedPolicy
+from bpinn.methods.marginal import drawn, found_mode
+from bpinn.methods.pins import WITHIN, curvature, num_pins
 from bpinn.methods.proposals import Views
 from bpinn.run_output import SamplerStats
 
@@ -113,8 +117,9 @@ def test_coefficients_of_which_only_the_sum_is_known_mix_well(x64):
     result = bp.infer(problem, bp.Collapsed(num_draws=1500), seed=0, progress=False)
     posterior = bp.Posterior(problem)
     model, first = posterior.model.compiled(native=False), posterior.model.parameters.num_weights
-    reference = _mode(model, posterior.data, jax.random.key(0)).reference
-    marginal = jax.jit(jax.vmap(lambda s: _drawn(model, posterior.data, reference, s, jnp.ones(()), None)[2]))
+    around = found_mode(model, posterior.data, jax.random.key(0)).around
+    nothing = jnp.zeros(first)
+    marginal = jax.jit(jax.vmap(lambda s: drawn(model, posterior.data, around, s, nothing).marginal))
     logs, b = np.linspace(-7.0, 0.5, 300), np.linspace(0.002, 0.998, 250)
     at = np.stack(np.meshgrid(logs, np.log(b / (1 - b)), indexing="ij"), -1).reshape(-1, 2)
     log_weights = np.asarray(marginal(jnp.asarray(at))) - np.tile(np.log(b * (1 - b)), len(logs))  # b is spaced evenly
@@ -158,23 +163,24 @@ def test_the_density_of_scalars_does_not_depend_on_the_coefficients(neutral, x64
     """What is integrated out leaves no trace, with neutral equations and inferred scales too."""
     posterior = bp.Posterior(decaying(bp.GaussianProcess(terms=12), neutral=neutral))
     model, data = posterior.model.compiled(native=False), posterior.data
-    mode = jax.jit(partial(_mode, model))(data, jax.random.key(0))
-    drawn = jax.jit(lambda s, key: _drawn(model, data, mode.reference, s, jnp.ones(()), key))
-    scalars = mode.scalars + 0.3
-    found = [drawn(scalars, jax.random.key(i)) for i in range(4)]
-    marginal = np.array([float(m) for _, _, m in found])
+    mode = jax.jit(partial(found_mode, model))(data, jax.random.key(0))
+    given = jax.jit(lambda s, v: drawn(model, data, mode.around, s, v))
+    residuals = jax.random.normal(jax.random.key(1), (4, model.parameters.num_weights))
+    found = [given(mode.point + 0.3, v) for v in residuals]
+    marginal = np.array([float(f.marginal) for f in found])
     np.testing.assert_allclose(marginal, marginal[0], atol=1e-7)
-    assert np.std([float(density) for _, density, _ in found]) > 0.5
-    np.testing.assert_allclose([posterior.log_density(z) for z, *_ in found], [d for _, d, _ in found], rtol=1e-9)
+    assert np.std([float(f.log_density) for f in found]) > 0.5
+    np.testing.assert_allclose([posterior.log_density(f.z) for f in found], [f.log_density for f in found], rtol=1e-9)
 
 
 def test_the_mode_is_where_the_density_is_flat(x64):
     posterior = bp.Posterior(decaying())
     model, data = posterior.model.compiled(native=False), posterior.data
-    mode = jax.jit(partial(_mode, model))(data, jax.random.key(1))
-    marginal = jax.jit(lambda s: _drawn(model, data, mode.reference, s, jnp.ones(()), None)[2])
-    assert np.max(np.abs(mode.root.T @ jax.grad(marginal)(mode.scalars))) < 1e-3
-    curvature = -jax.hessian(marginal)(mode.scalars)
+    mode = jax.jit(partial(found_mode, model))(data, jax.random.key(1))
+    nothing = jnp.zeros(model.parameters.num_weights)
+    marginal = jax.jit(lambda s: drawn(model, data, mode.around, s, nothing).marginal)
+    assert np.max(np.abs(mode.root.T @ jax.grad(marginal)(mode.point))) < 1e-3
+    curvature = -jax.hessian(marginal)(mode.point)
     np.testing.assert_allclose(mode.root.T @ curvature @ mode.root, np.eye(2), atol=0.1)
     np.testing.assert_allclose(mode.root @ mode.inverse, np.eye(2), atol=1e-8)
 
@@ -197,14 +203,10 @@ def test_without_scalars_draws_are_independent_and_exact():
     ("problem", "obstacle"),
     [
         (lambda: decaying(bp.MLP(hidden=(5,))), r"field 'u' \(MLP\) is not linear in its parameters"),
-        (lambda: decaying(bp.GaussianProcess(positive=True)), "field 'u' is positive"),
-        (lambda: decaying(law=lambda u, u_t, k: u_t + k * u**2), "the equation of sensors 'law' is not linear"),
-        (lambda: robust(), "the noise of sensors 'u' is not normal"),
         (lambda: decaying(bp.KarhunenLoeve(bp.Exponential(length=0.3), terms=501), noise=0.1), "501 coefficients"),
     ],
 )
 def test_where_it_cannot_be_used_it_says_why_and_hmc_is_the_default(problem, obstacle):
-    from bpinn.methods.collapsed import default_method
 
     stated = problem()
     with pytest.raises(bp.InputError, match=rf"Collapsed: .*{obstacle}.*; use bp\.HMC\(\)"):
@@ -213,7 +215,6 @@ def test_where_it_cannot_be_used_it_says_why_and_hmc_is_the_default(problem, obs
 
 
 def test_many_unknowns_are_left_to_hmc():
-    from bpinn.methods.collapsed import default_method
 
     amplitudes = dist.LogNormal(0.0, 1.0).expand([7]).to_event(1)
     stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(7)]), k=amplitudes)
@@ -221,10 +222,130 @@ def test_many_unknowns_are_left_to_hmc():
     bp.Collapsed().check(stated)  # but it can be asked for
 
 
-def robust():
-    stated = decaying()
-    sensors = stated.sensors | {"u": bp.Sensors("u", {"t": T}, np.ones(9), noise=0.1, likelihood="student_t")}
-    return bp.Problem(stated.domain, stated.fields, sensors, stated.unknowns)
+def on_a_grid(problem, widths, quantity):
+    """Means and sds of a quantity by quadrature over all parameters, around the mean of a run; and that run's draws."""
+    result = bp.infer(problem, bp.Collapsed(num_draws=1500), seed=0, progress=False)
+    posterior, z = bp.Posterior(problem), result.z.reshape(-1, result.z.shape[-1])
+    centre, spread = z.mean(0), z.std(0)
+    axes = [c + s * np.linspace(-w, w, 61) for c, s, w in zip(centre, spread, widths, strict=True)]
+    at = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+    logs = np.concatenate([jax.vmap(posterior.log_density)(part) for part in np.array_split(jnp.asarray(at), 20)])
+    weights = np.exp(logs - logs.max())
+    for i, axis in enumerate(axes):  # nothing is beyond the grid
+        ends = (at[:, i] == axis[0]) | (at[:, i] == axis[-1])
+        assert weights[ends].sum() < 1e-4 * weights.sum()
+    exact = quantity(at)
+    mean = weights @ exact / weights.sum()
+    sd = np.sqrt(weights @ (exact - mean) ** 2 / weights.sum())
+    return mean, sd, quantity(z).reshape(*result.z.shape[:2], -1), result
+
+
+def agree(mean, sd, draws):
+    scaled = (draws - mean) / sd
+    ess = convergence.ess_of(scaled)
+    assert np.all(ess > 300)
+    assert np.all(np.abs(scaled.mean((0, 1))) < 4 / np.sqrt(ess))
+    error = np.sqrt(convergence.ess_of(scaled**2)) / (scaled**2).std((0, 1))
+    assert np.all(np.abs((scaled**2).mean((0, 1)) - 1) * error < 4)
+
+
+@pytest.mark.parametrize("neutral", [False, True])
+def test_with_a_curved_equation_the_posterior_is_that_of_quadrature(neutral, x64):
+    """Few readings and a small tolerance, so that solutions are curved by many tolerances within the posterior."""
+    field = bp.KarhunenLoeve(bp.SquaredExponential(length=2.0, sd=1.5), terms=2)
+    stated = decaying(field)
+    problem = bp.Problem(
+        stated.domain,
+        {"u": field},
+        {
+            "law": bp.Physics(lambda u, u_t, k: u_t + k * u**2, points=6, tolerance=0.1, neutral=neutral),
+            "u": bp.Sensors("u", {"t": T[::4]}, 1 / (1 + T[::4]), noise=0.3),
+        },
+        stated.unknowns,
+    )
+    assert num_pins(bp.Posterior(problem).model) == 1
+    mean, sd, draws, result = on_a_grid(problem, (5.5, 5.5, 6.5), lambda z: np.stack([z[:, 0], z[:, 1], z[:, 2]], -1))
+    agree(mean, sd, draws)
+    assert result.diagnose().verdict != "bad"
+
+
+def test_with_counts_of_a_positive_field_the_posterior_is_that_of_quadrature(x64):
+    """Neither the field nor its likelihood is linear or normal, and nothing but its coefficients is inferred."""
+    field = bp.KarhunenLoeve(bp.SquaredExponential(length=1.5, sd=2.0), terms=3, positive=True)
+    counts = bp.Sensors("u", {"t": [0.2, 1.5, 2.8]}, [1.0, 4.0, 0.0], likelihood="poisson")
+    problem = bp.Problem({"t": (0.0, 3.0)}, {"u": field}, {"u": counts})
+    mean, sd, draws, result = on_a_grid(problem, (5.5, 5.5, 5.5), lambda z: z)
+    agree(mean, sd, draws)
+    assert np.mean(result.stats["accepted"]) < 1.0
+
+
+def oscillation(u, u_t, u_tt, mu):
+    return u_tt - mu * (1 - u**2) * u_t + u
+
+
+def oscillating(tolerance=0.05, field=None):
+    times = np.linspace(0.0, 8.0, 14)
+    exact = scipy.integrate.solve_ivp(
+        lambda t, y: [y[1], (1 - y[0] ** 2) * y[1] - y[0]], (0, 8), [1.0, 0.0], t_eval=times, rtol=1e-8
+    )
+    values = exact.y[0] + 0.1 * np.random.default_rng(1).standard_normal(14)
+    return bp.Problem(
+        {"t": (0.0, 8.0)},
+        {"u": field or bp.GaussianProcess()},
+        {
+            "law": bp.Physics(oscillation, points=60, tolerance=tolerance),
+            "u": bp.Sensors("u", {"t": times}, values, noise=0.1),
+        },
+        {"mu": dist.LogNormal(0.0, 0.7)},
+    )
+
+
+def test_pins_leave_little_curvature():
+    """An equation of second order has two initial values; along them its solutions are curved by many tolerances."""
+    posterior = bp.Posterior(oscillating(tolerance=0.01), native=True)
+    model, data = posterior.model, posterior.data
+    mode = jax.jit(partial(found_mode, model))(data, jax.random.key(0))
+    assert num_pins(model) == 2
+    assert len(mode.point) == model.dim - model.parameters.num_weights + 2
+    scalars = mode.point[:-2]
+    free = jax.jit(partial(curvature, model))(data, mode.around.reference, scalars, jax.random.key(1))
+    assert float(jnp.trace(free.energy)) > 10.0
+    assert float(mode.bent) < 0.01 * float(jnp.trace(free.energy))
+    np.testing.assert_allclose(mode.root @ mode.inverse, np.eye(len(mode.point)), atol=1e-3)
+
+
+def test_the_field_meets_its_pins(x64):
+    """A field given pins two sds off its centre is there, to within a small share of its sd."""
+    posterior = bp.Posterior(oscillating(field=bp.GaussianProcess(terms=40)))
+    model, data = posterior.model.compiled(native=False), posterior.data
+    mode = jax.jit(partial(found_mode, model))(data, jax.random.key(0))
+    given = jax.jit(lambda held, v: drawn(model, data, mode.around, mode.point.at[-2:].set(held), v, rounds=6))
+
+    def at_pins(held):
+        found = given(jnp.asarray(held), jax.random.normal(jax.random.key(1), (model.parameters.num_weights,)))
+        streams = model.streams(found.z, data)["u"]
+        flat = jnp.concatenate([jnp.ravel(own[i]) for own in streams for i in sorted(own)])
+        return flat[mode.around.places.columns] / mode.around.places.sd
+
+    off = at_pins([2.0, -1.0]) - at_pins([0.0, 0.0])
+    assert np.max(np.abs(off - np.array([2.0, -1.0]))) < 5 * WITHIN
+
+
+def test_it_is_the_default_of_ordinary_equations_but_not_of_products_of_fields():
+    """Products of two unknown fields are curved in many directions, so that their coefficients are not nearly normal."""
+
+    def product(u, u_t, k):
+        return u_t + k * u
+
+    times = np.linspace(0.0, 3.0, 30)
+    fields = {"u": bp.GaussianProcess(terms=30), "k": bp.GaussianProcess(terms=30)}
+    sensors = {
+        "law": bp.Physics(product, points=40, tolerance=0.01),
+        "u": bp.Sensors("u", {"t": times}, np.exp(-times), noise=0.2),
+        "k": bp.Sensors("k", {"t": [0.0]}, [1.0], noise=1.0),
+    }
+    assert isinstance(default_method(bp.Problem({"t": (0.0, 3.0)}, fields, sensors)), bp.HMC)
+    assert isinstance(default_method(oscillating()), bp.Collapsed)
 
 
 def test_it_is_the_default_of_linear_problems():

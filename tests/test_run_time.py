@@ -83,5 +83,5 @@ def test_only_chains_that_are_understood_are_estimated(curve, monkeypatch):
     monkeypatch.setattr(run_time, "pilot", lambda posterior, method, seed, chains: replace(SEEN, chains=chains))
     facts = run_time.facts_of(curve)
     assert facts["between"] == [facts["seconds"] / run_time.SPREAD, facts["seconds"] * run_time.SPREAD]
-    other = run_time.facts_of(replace(curve, method=bp.VI()))
+    other = run_time.facts_of(replace(curve, stated=bp.VI()))
     assert other["seconds"] is other["between"] is None

@@ -143,7 +143,7 @@ def gaussian_in_chunks(systems: Systems, given: Any, chunks: Any, precision: Arr
     def one(known: tuple[Array, Array], chunk: Any) -> tuple[tuple[Array, Array], None]:
         # What is known goes into the next chunk as rows, as in `_factor`: nothing is squared.
         layout, features, slopes, targets = systems(given, chunk)
-        rows = jnp.concatenate([known[0], _rows(layout, features, slopes)])
+        rows = jnp.concatenate([known[0], rows_of(layout, features, slopes)])
         orthogonal, factor = jnp.linalg.qr(rows)
         return (factor, orthogonal.T @ jnp.concatenate([known[1], targets])), None
 
@@ -215,7 +215,7 @@ def _pulled(layout: Layout, arrays: Any, v: Array, tape: Any, adjoints: tuple[Ar
     q = solve_triangular(factor, of_a, trans=1)
     upper = jnp.triu(jnp.outer(y, q) + jnp.outer(q, y + v) + of_log_determinant * jnp.eye(len(y), dtype=y.dtype))
     both = upper + upper.T - jnp.diag(jnp.diag(upper))  # twice the adjoint of dU U'
-    rows, pull = jax.vjp(partial(_rows, layout), features, slopes)
+    rows, pull = jax.vjp(partial(rows_of, layout), features, slopes)
     whitened = solve_triangular(factor, rows.T, trans=1)
     of_rows = solve_triangular(factor, jnp.outer(q, targets) - both @ whitened)
     return (*pull(of_rows.T), q @ whitened, q)
@@ -267,13 +267,13 @@ def _factor(
     By QR of the stacked rows: the precision spans many orders of magnitude, and its square root half as many, which
     single precision can hold.
     """
-    rows = jnp.concatenate([jnp.diag(jnp.sqrt(precision)), _rows(layout, features, slopes)])
+    rows = jnp.concatenate([jnp.diag(jnp.sqrt(precision)), rows_of(layout, features, slopes)])
     orthogonal, factor = jnp.linalg.qr(rows)
     sign = jax.lax.stop_gradient(jnp.where(jnp.diag(factor) < 0, -1.0, 1.0).astype(factor.dtype))
     return sign[:, None] * factor, (orthogonal[len(precision) :] * sign).T @ targets
 
 
-def _rows(layout: Layout, features: Sequence[Array], slopes: Array) -> Array:
+def rows_of(layout: Layout, features: Sequence[Array], slopes: Array) -> Array:
     """S', of shape (rows, parameters)."""
     parts, first = [], 0
     for size, blocks, of_field in zip(layout.sizes, layout.blocks, features, strict=True):

@@ -18,7 +18,7 @@ from jax import Array
 
 from bpinn.conditional import Layout, conditional, conditional_in_chunks, gaussian, gaussian_in_chunks, residual
 from bpinn.fields.base import Streams
-from bpinn.linear_readings import LinearReadings, RawStreams, System, precisions
+from bpinn.linear_readings import LinearReadings, Pins, RawStreams, System, precisions
 from bpinn.model import Model
 
 ITERATIONS = 5  # of Gauss and Newton, for a reference that is not given
@@ -45,21 +45,27 @@ class Reference(NamedTuple):
 
     Unknowns, noise levels and inferred scales on the real line are ``scalars @ w``, with an upper triangular matrix;
     ``inverse`` is its inverse. If there is a ``frozen`` map it replaces the one that depends on all other parameters:
-    it is cheaper, and nearly as good where the other parameters are a few unknowns.
+    it is cheaper, and nearly as good where the other parameters are a few unknowns. ``pins`` hold the centre of the map
+    near values of some streams.
     """
 
     streams: RawStreams
     scalars: Array | None  # None if there are none: XLA loses the type of native calls beside empty arrays
     inverse: Array | None
     frozen: Frozen | None = None
+    pins: Pins | None = None
 
 
 class Solved(NamedTuple):
-    """A plain vector, the log determinant of its derivative, and the streams of the fields at the sensors."""
+    """A plain vector, the log determinant of its derivative, and the streams of the fields at the sensors.
+
+    ``pinned`` are the streams that the reference has pins for.
+    """
 
     z: Array
     log_determinant: Array
     streams: RawStreams
+    pinned: Array | None = None
 
 
 class Coordinates:
@@ -110,8 +116,9 @@ class Coordinates:
         if frozen is not None or self.model.chunks > 1:
             return Solved(z, log_determinant, self.model.streams(z, self.data))
         streams = self.readings.fixed(theta, scalars)
+        pins, pinned = self.reference.pins, None
         if self.fields:
-            system = self.readings.system(theta, scalars, self.reference.streams, streams, self._of_groups(weight))
+            system = self._system(theta, scalars, streams, weight)
             precision = jnp.asarray(self.precision, w.dtype)
             a, flat, own = conditional(*system.arrays, v, precision, native)
             z, log_determinant = self._with(z, a), log_determinant + own
@@ -124,7 +131,10 @@ class Coordinates:
                 if system.offsets[name] is not None:
                     found = jax.tree.map(jnp.add, found, system.offsets[name])
                 streams[name] = found
-        return Solved(z, log_determinant, streams)
+                if pins is not None:
+                    own = next(blocks)
+                    pinned = own if pinned is None else pinned + own
+        return Solved(z, log_determinant, streams, pinned)
 
     def to_white(self, z: Array, weight: Array | float = 1.0) -> Array:
         """The whitened vector of a plain one."""
@@ -138,7 +148,7 @@ class Coordinates:
         if self.model.chunks > 1:
             found = self.frozen(z, weight)
             return self._with(w, found.inverse @ (a - found.mean))
-        system, precision = self._blank_system(z, weight)[0], jnp.asarray(self.precision, z.dtype)
+        system, precision = self.linearised(z, weight)[0], jnp.asarray(self.precision, z.dtype)
         return self._with(w, residual(*system.arrays, a, precision, self.model.native))
 
     def frozen(self, z: Array, weight: Array | float = 1.0) -> Frozen:
@@ -152,7 +162,7 @@ class Coordinates:
             given = theta, scalars, weight
             cut = gaussian_in_chunks(systems, given, self._chunks(), precision, self.model.native)
             return Frozen(cut.means[0], None, cut.root, cut.inverse)
-        system, fixed = self._blank_system(z, weight)
+        system, fixed = self.linearised(z, weight)
         at = z[self.model.parameters.num_weights :]
         rows = system.targets[None]
         if len(at):
@@ -170,14 +180,18 @@ class Coordinates:
         shift = found.means[1:].T
         return Frozen(found.means[0] - shift @ at, shift, found.root, found.inverse)
 
-    def _blank_system(self, z: Array, weight: Array | float) -> tuple[System, RawStreams]:
+    def linearised(self, z: Array, weight: Array | float = 1.0) -> tuple[System, RawStreams]:
         """The linearised readings, and the streams of the fields that are not solved for.
 
         Neither factor nor centre may depend on the linear parameters in ``z``.
         """
         theta, scalars = self.model.parameters.split(self._with(z, jnp.zeros(len(self.where), z.dtype)))
         fixed = self.readings.fixed(theta, scalars)
-        return self.readings.system(theta, scalars, self.reference.streams, fixed, self._of_groups(weight)), fixed
+        return self._system(theta, scalars, fixed, weight), fixed
+
+    def _system(self, theta: Any, scalars: Any, fixed: RawStreams, weight: Array | float) -> System:
+        system = self.readings.system(theta, scalars, self.reference.streams, fixed, self._of_groups(weight))
+        return system if self.reference.pins is None else system.pinned(self.reference.pins)
 
     def log_density(self, w: Array, weight: Array | float = 1.0) -> Array:
         """Log density of the posterior in whitened coordinates, the determinant included."""

@@ -15,10 +15,10 @@ from jax.errors import JaxRuntimeError
 from bpinn import cluster as clusters
 from bpinn import engine, native
 from bpinn.checks import is_whole
+from bpinn.choosing import default_method
 from bpinn.engine import interrupts
 from bpinn.errors import InputError
 from bpinn.methods import HMC, Method
-from bpinn.methods.collapsed import default_method
 from bpinn.model import MOST_LINEAR, Model
 from bpinn.monitor import Monitor
 from bpinn.portable import require

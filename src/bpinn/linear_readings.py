@@ -47,6 +47,26 @@ class System(NamedTuple):
         """What `conditional` takes."""
         return self[:4]
 
+    def pinned(self, pins: "Pins") -> "System":
+        """With the pins as further readings, after all others."""
+        layout, count = self.layout, len(pins.values)
+        ends = np.cumsum(layout.columns)
+        features, slopes = [], []
+        for own, of_field, last in zip(self.features, jnp.split(self.slopes, ends[:-1]), ends, strict=True):
+            at = pins.columns - (int(last) - own.shape[1])
+            inside = (at >= 0) & (at < own.shape[1])
+            columns = jnp.where(inside, own[:, jnp.clip(at, 0, own.shape[1] - 1)], 0.0)
+            features.append(jnp.concatenate([own, columns], axis=1))
+            slopes += [of_field, pins.tightness]
+        blocks = tuple((*of_field, (count, layout.rows, 1)) for of_field in layout.blocks)
+        return self._replace(
+            layout=Layout(layout.sizes, blocks, layout.rows + count),
+            features=features,
+            slopes=jnp.concatenate(slopes),
+            targets=jnp.concatenate([self.targets, pins.tightness * pins.values]),
+            roots=jnp.concatenate([self.roots, pins.tightness]),
+        )
+
     def log_evidence(self, precision: Array, native: bool) -> tuple[Array, Array]:
         """Log density of the readings with the linear parameters integrated over their prior, in two terms.
 
@@ -59,6 +79,18 @@ class System(NamedTuple):
         logs = jnp.sum(jnp.log(jnp.where(self.roots > 0, self.roots, 1.0)))
         volume = log_determinant + 0.5 * jnp.sum(jnp.log(precision)) - 0.5 * precision @ a**2 + logs
         return volume, -0.5 * jnp.vdot(off, off)
+
+
+class Pins(NamedTuple):
+    """Streams at single points that a linear system holds near values, as if they were read there.
+
+    ``columns`` numbers the streams of all fields, field after field; ``tightness`` is one over the sd of such a
+    reading, or zero for none. Streams are those of the linear parameters, without offsets.
+    """
+
+    columns: Array
+    values: Array
+    tightness: Array
 
 
 class _Term(NamedTuple):

@@ -16,6 +16,7 @@ from bpinn.arrays import on_device
 from bpinn.conditional import conditional
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
+from bpinn.likelihoods import Normal
 from bpinn.linear_readings import Group, LinearReadings, RawStreams, System, precisions
 from bpinn.monitor import Monitor
 from bpinn.neutral import is_linear
@@ -50,6 +51,11 @@ class Model:
         self.neutral_fields = tuple(name for name, *_ in self.parameters.fields if name in neutral)
         self.neutral_linear = all(
             is_linear(r, problem.fields, problem.names, problem.unknowns) for r in problem.readings if r.neutral
+        )
+        # Whether the coefficients of all fields are Gaussian given everything else.
+        self.is_affine = all(
+            isinstance(r.likelihood, Normal) and is_linear(r, problem.fields, problem.names, problem.unknowns)
+            for r in problem.readings
         )
         if batch is not None and self.neutral_fields:
             raise InputError(

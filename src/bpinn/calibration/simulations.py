@@ -17,12 +17,12 @@ import numpy as np
 from bpinn import cluster as clusters
 from bpinn.calibration.ranks import Calibration
 from bpinn.checks import is_whole
+from bpinn.choosing import default_method
 from bpinn.compiling import FUSED
 from bpinn.engine import available_cores
 from bpinn.errors import DamagedError, InputError
 from bpinn.inference import infer
 from bpinn.methods import Method
-from bpinn.methods.collapsed import default_method
 from bpinn.model import Model
 from bpinn.monitor import Monitor
 from bpinn.posterior import Posterior

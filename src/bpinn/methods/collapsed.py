@@ -1,12 +1,14 @@
-"""Markov chains of the unknowns alone, where the fields' coefficients can be integrated out exactly.
+"""Markov chains of the unknowns alone, with the fields' coefficients integrated out.
 
 If all fields are linear in their parameters, all readings linear in the fields, and all noise is normal, the
 coefficients are Gaussian given unknowns, noise levels and scales. Then the posterior of these few numbers is known in
 closed form up to a constant (Rasmussen and Williams 2006, chapter 5), and coefficients are drawn exactly for each of
-them. A step needs the density only, not its gradient.
+them. Where only the fields are linear in their parameters, coefficients are proposed from a Gaussian, and accepted or
+rejected together with the numbers that they were proposed for (`bpinn.methods.marginal`). A step needs the density
+only, not its gradient.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -17,48 +19,45 @@ import numpy as np
 from jax import Array
 
 from bpinn import convergence
-from bpinn.coordinates import Coordinates, Reference, unit_scalars
+from bpinn.chunks import number_of_chunks
 from bpinn.diagnostics import MORE, Diagnosis, diagnose_chains
 from bpinn.errors import InputError
-from bpinn.likelihoods import Normal
 from bpinn.methods.base import Decision, Method, Pause, Policy, Record, Stage, check_count
-from bpinn.methods.frames import noise_levels, small_noise, triangular_root
-from bpinn.methods.hmc import HMC
+from bpinn.methods.marginal import Drawn, drawn, found_mode
+from bpinn.methods.pins import Around, num_pins, num_scalars
 from bpinn.methods.proposals import Proposals, Views
-from bpinn.methods.start import prior_units
+from bpinn.methods.trajectories import ACCEPTED, FIRST_STEP, trajectory
 from bpinn.model import MOST_LINEAR, Model
 from bpinn.neutral import is_linear
 from bpinn.problem import Problem
 from bpinn.registry import register
 from bpinn.run_output import RunOutput
 
-NEWTON, ANNEALED = 50, 30  # iterations for the mode, and those in which the weight of equations rises
-FIRST_WEIGHT, LEAD = 1e-4, 0.0  # readings of fields have their full weight from the first iteration, as in HMC
-# Inferred noise levels are pulled to small values while the weight rises, and some iterations longer: with a large
-# noise flat fields fit, and chains would stay there.
-PULL, HELD = 10_000.0, 35
-PROBE = 0.2  # finite differences of gradients, in standard deviations
-SHORTER = (1.0, 0.25, 0.06, 0.015)  # shares of a Newton step that are tried
-SETTLED = 0.02  # in standard deviations: Newton's method ends with a shorter step
-FAR = 3.0  # longest Newton step, in standard deviations of the prior
 LOOK = 40  # step after which lost chains are restarted
-UPDATES = (0.5, 1.0)  # shares of warm-up, at whose ends proposals follow the draws so far
-# With which it is the default. Of amplitudes of a source with log-normal priors, which readings inform little, three to
-# six were sampled well, eight in three of four data sets with as many draws as there may be, and twelve not.
-MOST_SCALARS, MOST_UNKNOWNS = 15, 6
+UPDATES = (0.15, 0.4, 0.7)  # shares of warm-up, at whose ends proposals follow the draws so far
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
 LEAST_DRAWS, ROUND = 300, 100
+# Where readings are not linear: the share of steps that change the coefficients alone, and of these that are accepted.
+ALONE, ALONE_ACCEPTED = 0.3, 0.4
 
 
 class _State(NamedTuple):
-    """``scalars`` are on the real line; ``marginal`` is their log density with the coefficients integrated out."""
+    """``point`` has the scalars on the real line, then the pins; ``v`` is the residual of the coefficients.
+
+    ``marginal`` estimates the log density of the point. Coefficients are changed by an ``angle``: the residual is
+    turned so far towards an independent one.
+    """
 
     z: Array
-    scalars: Array
+    point: Array
+    v: Array
     log_density: Array
     marginal: Array
     proposals: Proposals
-    reference: Reference
+    around: Around
+    angle: Array
+    log_step: Array
+    bent: Array
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,15 @@ class Marginal(Stage):
 
     def init(self, model: Model, data: Any, key: Array, previous: Any) -> _State:
         key_mode, key_draw = jax.random.split(key)
-        mode = _mode(model, data, key_mode)
-        zero = jnp.zeros((), mode.scalars.dtype)
-        z, density, marginal = _drawn(model, data, mode.reference, mode.scalars, zero + 1.0, key_draw)
-        proposals = Proposals.around(Views(model), mode.scalars, mode.root, mode.inverse)
-        return _State(z, mode.scalars, density, marginal, proposals, mode.reference)
+        mode = found_mode(model, data, key_mode)
+        v = jax.random.normal(key_draw, (model.parameters.num_weights,), mode.point.dtype)
+        first = drawn(model, data, mode.around, mode.point, v)
+        proposals = Proposals.around(Views(model, num_pins(model)), mode.point, mode.root, mode.inverse)
+        angle, log_step = (jnp.asarray(x, v.dtype) for x in (0.5 * np.pi, np.log(FIRST_STEP)))
+        return _State(
+            point=mode.point, v=v, proposals=proposals, around=mode.around, angle=angle, log_step=log_step,
+            bent=mode.bent, **first._asdict(),
+        )  # fmt: skip
 
     def step(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Record]:
         def again(i: Array, carry: tuple[_State, Array]) -> tuple[_State, Array]:
@@ -105,138 +108,83 @@ class Marginal(Stage):
         return state, Record(state.z, model.functionals(state.z, data), stats)
 
     def _transition(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Array]:
-        keys = jax.random.split(key, 3)
-        views, one = Views(model), jnp.ones((), state.z.dtype)
-        if not _has_scalars(model):
-            z, density, marginal = _drawn(model, data, state.reference, state.scalars, one, keys[0])
-            return state._replace(z=z, log_density=density, marginal=marginal), jnp.ones((), bool)
-        proposed = state.proposals.propose(views, state.scalars, keys[1])
-        usable = jnp.all(jnp.isfinite(proposed.scalars))
-        there = jnp.where(usable, proposed.scalars, state.scalars)
-        z, density, marginal = _drawn(model, data, state.reference, there, one, keys[0])
-        ratio = marginal - state.marginal + proposed.correction
+        keys = jax.random.split(key)
+        if num_scalars(model) + num_pins(model):
+            along = partial(self._along, model, data, keys[0], step)
+            state = jax.lax.cond(state.proposals.suffice, lambda state: state, along, state)
+        return self._proposed(model, data, state, keys[1], step)
+
+    @property
+    def _updates(self) -> list[int]:
+        return [int(share * self.num_warmup) for share in UPDATES]
+
+    def _rate(self, step: Array) -> Array:
+        """How fast step sizes and angles are adapted: ever slower after each update of the proposals."""
+        last = jnp.max(jnp.where(step >= jnp.asarray(self._updates), jnp.asarray(self._updates), 0))
+        return jnp.where(step < self.num_warmup, 0.5 * (1.0 + 0.15 * (step - last)) ** -0.75, 0.0)
+
+    def _along(self, model: Model, data: Any, key: Array, step: Array, state: _State) -> _State:
+        """A trajectory of the point."""
+        key_v, key = jax.random.split(key)
+        v = jax.random.normal(key_v, state.v.shape, state.v.dtype) if model.is_affine else state.v
+
+        def evaluate(point: Array) -> tuple[Array, Drawn]:
+            found = drawn(model, data, state.around, point, v)
+            return found.marginal, found
+
+        ends = trajectory(evaluate, state.proposals.root[0], state.point, state.log_step, key)
+        found = jax.tree.map(lambda new, old: jnp.where(ends.accepted, new, old), ends.last, ends.first)
+        rate = self._rate(step).astype(v.dtype)
+        log_step = state.log_step + rate * (ends.probability - ACCEPTED)
+        point = jnp.where(ends.accepted, ends.point, state.point)
+        known = jnp.isfinite(ends.first.marginal)
+        moved = state._replace(point=point, v=v, **found._asdict())
+        state = jax.tree.map(lambda new, old: jnp.where(known, new, old), moved, state)
+        return state._replace(log_step=log_step)
+
+    def _proposed(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Array]:
+        """An independent proposal, a step of a random walk, or a change of the coefficients alone."""
+        keys = jax.random.split(key, 4)
+        views, dtype = Views(model, num_pins(model)), state.z.dtype
+        fresh = jax.random.normal(keys[0], state.v.shape, dtype)
+        moves = num_scalars(model) + num_pins(model) > 0
+        if not moves and model.is_affine:
+            state = state._replace(v=fresh, **drawn(model, data, state.around, state.point, fresh)._asdict())
+            return state, jnp.ones((), bool)
+        alone = jnp.asarray(not moves)
+        if moves and not model.is_affine:
+            alone = jax.random.uniform(keys[3], (), dtype) < ALONE
+        v = fresh if model.is_affine else jnp.cos(state.angle) * state.v + jnp.sin(state.angle) * fresh
+        proposed = state.proposals.propose(views, state.point, keys[1])
+        usable = alone | jnp.all(jnp.isfinite(proposed.scalars))
+        there = jnp.where(usable & ~alone, proposed.scalars, state.point)
+        found = drawn(model, data, state.around, there, v)
+        ratio = found.marginal - state.marginal + jnp.where(alone, 0.0, proposed.correction)
         # A chain that starts where the density is not finite takes any proposal where it is.
         ratio = jnp.where(jnp.isfinite(state.marginal), ratio, jnp.inf)
-        ratio = jnp.where(usable & jnp.isfinite(marginal), ratio, -jnp.inf)
-        accepted = jnp.log(jax.random.uniform(keys[2], (), one.dtype)) < ratio
-        moved = state._replace(z=z, scalars=there, log_density=density, marginal=marginal)
+        ratio = jnp.where(usable & jnp.isfinite(found.marginal), ratio, -jnp.inf)
+        accepted = jnp.log(jax.random.uniform(keys[2], (), dtype)) < ratio
+        moved = state._replace(point=there, v=v, **found._asdict())
         state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), moved, state)
-        closes = jnp.any(step + 1 == jnp.asarray([int(share * self.num_warmup) for share in UPDATES]))
+        closes = jnp.any(step + 1 == jnp.asarray(self._updates))
         probability = jnp.exp(jnp.minimum(ratio, 0.0))
-        adapted = state.proposals.adapted(views, state.scalars, proposed, probability, closes)
         warming = step < self.num_warmup
-        kept = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.proposals)
-        return state._replace(proposals=kept), accepted
+        if moves:
+            proposed = proposed._replace(view=jnp.where(alone, -1, proposed.view))
+            adapted = state.proposals.adapted(views, state.point, proposed, probability, closes)
+            kept = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.proposals)
+            state = state._replace(proposals=kept)
+        if not model.is_affine:
+            rate = jnp.where(alone, self._rate(step), 0.0)
+            angle = jnp.clip(state.angle * jnp.exp(rate * (probability - ALONE_ACCEPTED)), 0.01, 0.5 * np.pi)
+            state = state._replace(angle=angle.astype(dtype))
+        return state, accepted
 
     def position(self, state: _State) -> Array:
         return state.z
 
     def figures(self, latest: Sequence[dict[str, np.ndarray]]) -> list[str]:
         return [f"accepted {np.mean([np.mean(stats['accepted']) for stats in latest]):.0%}"]
-
-
-def _has_scalars(model: Model) -> bool:
-    return model.dim > model.parameters.num_weights
-
-
-def _size(model: Model) -> int:
-    """Number of scalars; at least one, because XLA loses the type of native calls beside empty arrays."""
-    return max(model.dim - model.parameters.num_weights, 1)
-
-
-def _scale(model: Model) -> Array:
-    """Spread of the prior of each scalar."""
-    return prior_units(model)[1][model.parameters.num_weights :] if _has_scalars(model) else jnp.ones(1, float)
-
-
-def _drawn(
-    model: Model, data: Any, reference: Reference, scalars: Array, weight: Array, key: Array | None
-) -> tuple[Array, Array, Array]:
-    """Coefficients drawn given the scalars, or their mean without a key: the plain vector, its log density, and that of
-    the scalars alone."""
-    first = model.parameters.num_weights
-    v = jnp.zeros(first, scalars.dtype) if key is None else jax.random.normal(key, (first,), scalars.dtype)
-    coordinates = Coordinates(model, data, reference, LEAD)
-    solved = coordinates.solve(jnp.concatenate([v, scalars]) if _has_scalars(model) else v, weight)
-    density = coordinates.log_density_of(solved, weight)
-    return solved.z, density, density + solved.log_determinant + 0.5 * jnp.vdot(v, v)
-
-
-# --- the mode ---
-
-
-class _Mode(NamedTuple):
-    """A mode of the scalars, with a root of the inverse of the curvature there, as in `_State`."""
-
-    scalars: Array
-    root: Array
-    inverse: Array
-    reference: Reference
-
-
-def _mode(model: Model, data: Any, key: Array) -> _Mode:
-    """Newton's method from a draw of the prior, while the weight of the equations rises to one."""
-    first, scale = model.parameters.num_weights, _scale(model)
-    start = model.parameters.sample_prior(key)
-    at = noise_levels(model)
-    start = start.at[at].set(small_noise(model, data)) if len(at) else start
-    one = unit_scalars(model)
-    reference = Reference(model.streams(start.at[:first].set(0.0), data), one, one)
-    scalars = start[first:] if _has_scalars(model) else jnp.zeros(1, start.dtype)
-
-    def density(scalars: Array, weight: Array, held: Array) -> Array:
-        pull = jnp.zeros((), scalars.dtype)
-        if len(at):
-            off = (scalars[at - first] - small_noise(model, data)) / scale[at - first]
-            pull = jnp.where(held, -0.5 * PULL * jnp.vdot(off, off), 0.0)
-        return _drawn(model, data, reference, scalars, weight, None)[2] + pull
-
-    def one_step(carry: tuple[Array, Array, _Mode]) -> tuple[Array, Array, _Mode]:
-        i, _, mode = carry
-        weight = jnp.asarray(FIRST_WEIGHT, scale.dtype) ** jnp.clip(1.0 - i / ANNEALED, 0.0, 1.0)
-        now = partial(density, weight=weight, held=i < HELD)
-        value, slope, root, inverse = _measured(now, mode, scale)
-        step = root @ (root.T @ slope)
-        step = jnp.nan_to_num(step / jnp.maximum(jnp.max(jnp.abs(step) / (FAR * scale)), 1.0))
-
-        def tried(j: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
-            there = mode.scalars + jnp.asarray(SHORTER, step.dtype)[j] * step
-            found = now(there)
-            better = (best[0] == value) & (found > value)  # the longest step that is uphill
-            return jax.tree.map(lambda new, old: jnp.where(better, new, old), (found, there), best)
-
-        value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
-        there = jax.lax.fori_loop(0, len(SHORTER), tried, (value, mode.scalars))[1]
-        moved = jnp.max(jnp.abs(inverse @ (there - mode.scalars)))
-        return i + 1, moved, _Mode(there, root, inverse, reference)
-
-    def unfinished(carry: tuple[Array, Array, _Mode]) -> Array:
-        i, moved, _ = carry
-        return (i < NEWTON) & ((i <= HELD + 2) | ~(moved < SETTLED))
-
-    begin = _Mode(scalars, jnp.diag(scale), jnp.diag(1.0 / scale), reference)
-    if not _has_scalars(model):
-        return begin
-    return jax.lax.while_loop(unfinished, one_step, (jnp.int32(0), jnp.ones((), scale.dtype), begin))[2]
-
-
-def _measured(density: Callable[[Array], Array], mode: _Mode, scale: Array) -> tuple[Array, Array, Array, Array]:
-    """The density and its gradient; a root R of the inverse of the curvature, and its own inverse.
-
-    The curvature is that of finite differences of gradients, and at least that of the prior.
-    """
-    size, both = len(scale), jax.value_and_grad(density)
-    spread = PROBE * jnp.sqrt(jnp.sum(mode.root**2, axis=1))
-
-    def probed(i: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        side = jnp.where(i < size, 1.0, -1.0) * (i < 2 * size)  # the last one is in the middle
-        value, slope = both(mode.scalars + jnp.where(jnp.arange(size) == i % size, side * spread, 0.0))
-        return value, found[1].at[i].set(slope)
-
-    empty = jnp.zeros((), scale.dtype), jnp.zeros((2 * size + 1, size), scale.dtype)
-    value, slopes = jax.lax.fori_loop(0, 2 * size + 1, probed, empty)
-    rows = (slopes[size : 2 * size] - slopes[:size]) / (2.0 * spread[:, None])
-    return value, slopes[-1], *triangular_root(jnp.nan_to_num(rows), scale**-2.0)
 
 
 @dataclass(frozen=True)
@@ -292,10 +240,10 @@ class Collapsed(Method):
     fewer: ClassVar[str] = "thin="
     takes_statistics: ClassVar[bool] = True
 
-    num_warmup: int = 400
+    num_warmup: int = 300
     num_draws: int | None = None
     most_draws: int = 4000
-    thin: int = 2
+    thin: int = 1
     chains: int = 4
 
     def __post_init__(self) -> None:
@@ -323,32 +271,19 @@ class Collapsed(Method):
 HMC_INSTEAD = "more draws (num_draws, most_draws) or a longer warm-up (num_warmup); or bp.HMC()"
 
 
-def default_method(problem: Problem) -> Method:
-    """What `infer` does if it is given no method."""
-    scalars, unknowns = (
-        sum(int(np.prod(prior.shape())) for prior in priors.values()) for priors in (problem.scalars, problem.unknowns)
-    )
-    many = scalars > MOST_SCALARS or unknowns > MOST_UNKNOWNS
-    return HMC() if many or why_not_collapsed(problem) else Collapsed()
-
-
 def why_not_collapsed(problem: Problem) -> str:
     """What keeps the coefficients of fields from being integrated out, in words; nothing if they can be."""
     size = 0
     for name, field in problem.fields.items():
         bounds = problem.bounds(name)
         size += field.size(bounds)
-        if field.positive:
-            return f"field {name!r} is positive, so readings are not linear in its parameters"
         if field.linear(bounds) != slice(0, field.size(bounds)):
             return f"field {name!r} ({type(field).__name__}) is not linear in its parameters"
         if not any(name in readings.fields for readings in problem.readings):
             return f"no sensors measure field {name!r}"
     if size > MOST_LINEAR:
         return f"the fields have {size} coefficients, at most {MOST_LINEAR} can be integrated out"
-    for readings in problem.readings:
-        if not isinstance(readings.likelihood, Normal):
-            return f"the noise of sensors {readings.name!r} is not normal"
-        if not is_linear(readings, problem.fields, problem.names, problem.unknowns):
-            return f"the equation of sensors {readings.name!r} is not linear in its fields"
+    shapes = problem.fields, problem.names, problem.unknowns
+    if number_of_chunks(problem) > 1 and not all(is_linear(readings, *shapes) for readings in problem.readings):
+        return "there are too many readings for equations that are not linear"
     return ""

@@ -22,18 +22,21 @@ TARGET = 0.3  # acceptance of the random walk
 SHORT = 0.02  # weight of an independent proposal in the share of those that are accepted
 # Share of proposals that do not depend on where the chain is: at most this, and less if few of them are accepted.
 INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
+EASY = 0.7  # share of independent proposals that are accepted, from which they are all that is needed
 FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
 RIDGE = 100.0  # draws that mode and curvature count for
+KEPT = 0.3  # share of the draws so far that still counts after an update: the first ones may be far from the others
 LEAST_SHARE = 0.2  # of the proposals, for the coordinates in which fewer independent ones are accepted
 
 
 class Views:
     """Coordinates of the scalars: the real line, and the unknowns themselves where that is something else.
 
-    The latter are in units of their priors' sds, from their centres. ``scale`` is the prior's spread in each.
+    The latter are in units of their priors' sds, from their centres. ``scale`` is the prior's spread in each. After the
+    scalars there may be other numbers, in units of their own, which are the same in both.
     """
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, others: int = 0):
         first = model.parameters.num_weights
         noise = {group.noise_name for group in model.groups}
         self._curved: list[tuple[Transform, slice]] = []
@@ -46,7 +49,7 @@ class Views:
                 self._curved.append((transform, slice(at.start - first, at.stop - first)))
         self.count = 2 if self._curved else 1
         centre, scale = (part[first:] for part in prior_units(model))
-        scale = scale if model.dim > first else jnp.ones(1, float)
+        scale = jnp.concatenate([scale, jnp.ones(others)]) if len(scale) + others else jnp.ones(1, float)
         self._units = []
         own = scale
         for transform, at in self._curved:
@@ -122,8 +125,13 @@ class Proposals(NamedTuple):
         ones = jnp.ones(views.count, mode.dtype)
         return cls(
             0.0 * ones, centres, roots @ jnp.swapaxes(roots, 1, 2), jnp.log(2.38 / np.sqrt(len(mode)) * ones),
-            ones * INDEPENDENT / PER_ACCEPTED, centres, roots, inverse / slopes[:, None, :],
+            ones * EASY, centres, roots, inverse / slopes[:, None, :],
         )  # fmt: skip
+
+    @property
+    def suffice(self) -> Array:
+        """Whether so many independent proposals are accepted that nothing else is needed."""
+        return jnp.max(self.accepted) >= EASY
 
     def propose(self, views: Views, scalars: Array, key: Array) -> Proposed:
         keys = jax.random.split(key, 3)
@@ -165,7 +173,7 @@ class Proposals(NamedTuple):
         factors = [triangular_root(part, own) for part, own in zip(covariance, least, strict=True)]
         factor, inverse = (jnp.stack(parts) for parts in zip(*factors, strict=True))  # of the covariance's inverse
         return self._replace(
-            number=count,
+            number=jnp.where(closes, KEPT * count, count),
             mean=mean,
             covariance=covariance,
             log_scale=self.log_scale + rate * (probability - TARGET),

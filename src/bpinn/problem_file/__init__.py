@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bpinn.choosing import default_method
 from bpinn.errors import InputError
 from bpinn.expressions import PLACEHOLDER, Expression, parse
 from bpinn.measurements import Quantity, terms_of
@@ -27,12 +28,15 @@ DATA_SUFFIXES = (".csv", ".tsv", ".dat", ".xlsx", ".xlsm", ".npz", ".parquet")
 
 @dataclass(frozen=True)
 class ProblemFile:
-    """The content of a problem file: the problem, the method, and the texts for reports."""
+    """The content of a problem file: the problem, the method, and the texts for reports.
+
+    ``stated`` is the method if the file has one.
+    """
 
     path: Path
     title: str
     problem: Problem
-    method: Method
+    stated: Method | None
     seed: int
     chains: int | None
     equations: dict[str, Expression]
@@ -40,6 +44,10 @@ class ProblemFile:
     sources: tuple[str, ...] = ()  # data files, relative to the problem file
     origins: dict[str, str] = field(default_factory=dict)  # data file of each group of sensors, by its name
     notes: tuple[str, ...] = ()  # what was skipped, dropped or converted in data files, as sentences
+
+    @property
+    def method(self) -> Method:
+        return self.stated or default_method(self.problem)
 
 
 def read_problem(
@@ -179,7 +187,8 @@ class _FileReader:
         problem = Problem(self.domain, self.fields, sensors, unknowns)
         method, seed, chains = read_inference(inference, problem)
         problem.check_used()
-        method.check(problem)
+        if method is not None:
+            method.check(problem)
         sources = tuple(dict.fromkeys(reader.origins.values()))
         return ProblemFile(
             self.path, title, problem, method, seed, chains, self.equations, truth, sources, reader.origins,

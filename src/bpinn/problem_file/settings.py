@@ -7,13 +7,13 @@ from typing import Any
 import numpyro.distributions as dist
 
 from bpinn import fields as surrogates
+from bpinn.choosing import default_method
 from bpinn.errors import InputError
 from bpinn.expressions import parse
 from bpinn.fields import Field
 from bpinn.fields.kernels import Stationary
 from bpinn.likelihoods import Likelihood
 from bpinn.methods import HMC, Method
-from bpinn.methods.collapsed import default_method
 from bpinn.problem import Problem
 from bpinn.problem_file.toml_table import NEEDED, Table, finite, made, number, shown
 
@@ -190,14 +190,18 @@ def read_likelihood(value: Any, where: str) -> Likelihood:
     return found
 
 
-def read_inference(table: Table, problem: Problem) -> tuple[Method, int, int | None]:
+def read_inference(table: Table, problem: Problem) -> tuple[Method | None, int, int | None]:
     """The method with its settings, the seed and the number of chains.
 
-    Without a method it is that of `infer`, unless there are settings that only HMC has.
+    Without a method it is that of `infer`, unless there are settings that only HMC has. If there are none, it is not
+    chosen yet, because that can take some seconds.
     """
-    default = type(default_method(problem))
-    if table.content.keys() - {"method", "seed", "chains", *(f.name for f in fields(default))}:
-        default = HMC
+    default: type[Method] = HMC
+    is_open = not table.content.keys() - {"seed", "chains"}
+    if not is_open and "method" not in table.content:
+        chosen = type(default_method(problem))
+        if not table.content.keys() - {"seed", "chains", *(f.name for f in fields(chosen))}:
+            default = chosen
     name = table.choice("method", Method.registry, Method.registry.name_of(default))
     kind: Any = Method.registry.named(name)
     seed = table.take("seed", (int,), "a whole number", 0)
@@ -216,4 +220,4 @@ def read_inference(table: Table, problem: Problem) -> tuple[Method, int, int | N
     table.end()
     if paper and not hasattr(kind, "paper"):
         raise InputError(f"{table.at('paper')}: the paper has no settings for {kind.__name__}; remove it")
-    return made(kind.paper if paper else kind, table.where, **settings), seed, chains
+    return None if is_open else made(kind.paper if paper else kind, table.where, **settings), seed, chains

@@ -26,6 +26,7 @@ from bpinn.errors import BpinnWarning, InputError
 from bpinn.forward import ForwardCheck
 from bpinn.inference import draw
 from bpinn.measurements import label
+from bpinn.methods import HMC, Method
 from bpinn.preview import answer
 from bpinn.problem_file import ProblemFile, read_problem
 from bpinn.result import Result
@@ -174,6 +175,8 @@ def start(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
     renamed = {source: _inside_name(source) for source in file.sources if _inside_name(source) != source}
+    if file.stated is None:  # a resumed run must not choose again
+        changes = [*changes, f"inference.method={Method.registry.name_of(type(file.method))}"]
     write_manifest(
         folder,
         {
@@ -229,7 +232,8 @@ def open_run(folder: str | Path) -> FileRun:
             raise InputError(f"{copy}: has changed since the run was started; restore it, or start a new run")
     file = read_problem(folder / PROBLEM / name, changes, renamed=renamed)
     if manifest["format"] == 1:  # it goes on as version 0.1 would
-        file = replace(file, method=replace(file.method, **file.method.before))
+        method = file.stated or HMC()
+        file = replace(file, stated=replace(method, **method.before))
     return FileRun(folder, file, manifest)
 
 

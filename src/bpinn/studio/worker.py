@@ -80,7 +80,7 @@ def _described(found: ProblemFile) -> dict[str, Any]:
     return {
         "title": found.title,
         "about": f"{problem}; {extent(problem.readings)}",
-        "method": f"{type(found.method).__name__}, {found.chains or found.method.chains} chains, seed {found.seed}",
+        "method": f"{_method(found)}, seed {found.seed}",
         "equations": [{**e, "stated": [[said, where] for said, where in e["stated"]]} for e in equations],
         "fields": [[formatting.name(f), [*problem.inputs(f)], formatting.field(s)] for f, s in problem.fields.items()],
         "priors": [[formatting.name(u), formatting.prior(p)] for u, p in problem.scalars.items()],
@@ -89,6 +89,13 @@ def _described(found: ProblemFile) -> dict[str, Any]:
         "notes": [*found.notes],
         "readings": [_readings(problem, readings) for readings in problem.readings],
     }
+
+
+def _method(found: ProblemFile) -> str:
+    """In words; which one a run chooses is not found out here, because that can take some seconds."""
+    if found.stated is None:
+        return f"method chosen by the run{f', {found.chains} chains' if found.chains else ''}"
+    return f"{type(found.stated).__name__}, {found.chains or found.stated.chains} chains"
 
 
 def _readings(problem: Problem, readings: Readings) -> dict[str, Any]:
