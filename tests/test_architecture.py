@@ -19,7 +19,7 @@ ORDER = [
     "methods.approximation", "methods.vi", "methods.potential", "methods.flow", "methods",
     "run_folder.files", "run_folder.chains", "engine.records", "engine.interrupts", "engine.advance",
     "engine.scheduler", "engine.store", "engine.gather", "engine.stage_run", "engine", "progress", "progress_file",
-    "storage", "run_folder.manifest", "cluster.arithmetic", "cluster.worker", "cluster.connection", "cluster.chains", "cluster", "summary", "solutions", "result", "arviz_tree", "run_folder.results", "preview", "inference", "calibration.ranks", "calibration.simulations",
+    "storage", "run_folder.manifest", "cluster.arithmetic", "cluster.worker", "cluster.connection", "cluster.chains", "cluster", "summary", "solutions", "result", "arviz_tree", "run_folder.results", "preview", "inference", "finding", "calibration.ranks", "calibration.simulations",
     "calibration",
     "forward.laws", "forward.system", "forward.pointwise", "forward.one_coordinate", "forward.lines", "forward.comparison", "forward",
     "design.candidates", "design.targets", "design.reduction", "design.separation", "design.several", "design.words", "design",

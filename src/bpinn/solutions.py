@@ -98,7 +98,7 @@ def mixture_of(result: "Result") -> "Result":
     chains, draws = result.z.shape[:2]
     if weights is None or chains == 1 or np.ptp(weights) < 1e-6 * np.max(weights):
         return result
-    return _of_rows(result, rows_of(np.repeat(weights, draws), chains * draws), chains)
+    return of_rows(result, rows_of(np.repeat(weights, draws), chains * draws), chains)
 
 
 def _picked(result: "Result", mask: np.ndarray) -> "Result":
@@ -107,10 +107,10 @@ def _picked(result: "Result", mask: np.ndarray) -> "Result":
     inside = np.flatnonzero(mask)
     if weights is not None:
         inside = inside[rows_of(weights[inside // mask.shape[1]], len(inside))]
-    return _of_rows(result, inside, 1)
+    return of_rows(result, inside, 1)
 
 
-def _of_rows(result: "Result", rows: np.ndarray, chains: int) -> "Result":
+def of_rows(result: "Result", rows: np.ndarray, chains: int) -> "Result":
     """The draws with these numbers, counted through all chains, in so many chains of equal weight."""
 
     def take(values: np.ndarray) -> np.ndarray:
