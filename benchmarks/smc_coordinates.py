@@ -9,6 +9,7 @@ whose readings are all zero. Rows with equal numbers of leapfrog steps cost near
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from bpinn.rhat_ess import rhat
 sys.path.insert(0, str(Path(__file__).parent.parent / "verification"))
 from problems import network
 
+MOVED = partial(bp.SMC, waste_free=False, share=0.8, chains=4, most_chains=4)
 PROBLEMS = {
     "inverse, 1D": bp.paper.inverse_reaction_1d(noise=0.1, seed=0).problem,
     "small network": network(),
@@ -31,7 +33,7 @@ def main(particles: int) -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name, problem in PROBLEMS.items():
         for coordinates, steps, moves in SETTINGS:
-            method = bp.SMC(coordinates=coordinates, num_leapfrog=steps, num_moves=moves, particles=particles)
+            method = MOVED(coordinates=coordinates, num_leapfrog=steps, num_moves=moves, particles=particles)
             begin = time.perf_counter()
             result = bp.infer(problem, method, seed=0, progress=False)
             seconds = time.perf_counter() - begin

@@ -39,7 +39,7 @@ def rich_problem():
 
 METHODS = {
     "hmc": bp.HMC(num_warmup=30, num_draws=12, num_leapfrog=3),
-    "smc": bp.SMC(particles=20, num_moves=1, num_leapfrog=3),
+    "smc": bp.SMC(particles=20, num_moves=1, num_leapfrog=3, most_chains=1),
     "vi": bp.VI(num_steps=200, num_draws=10, init_steps=100),
     "flow": bp.Flow(layers=2, hidden=(8,), num_steps=40, num_draws=10, init="small"),
     "last-layer": bp.LastLayer(num_steps=200, num_draws=10),

@@ -1,6 +1,7 @@
 """Sequential Monte Carlo against exact answers: evidence in closed form, two solutions by quadrature."""
 
 import re
+import shutil
 
 import numpy as np
 import numpyro.distributions as dist
@@ -17,9 +18,14 @@ READINGS = np.sin(3 * X) + 0.2 * np.random.default_rng(0).standard_normal(7)
 COORDINATES = ["whitened", "plain"]
 
 
-def infer_line(noise, coordinates):
+def infer_line(noise, coordinates, **settings):
     problem = bp.Problem({"x": (0.0, 1.0)}, {"u": KL}, {"u": bp.Sensors("u", {"x": X}, READINGS, noise)})
-    return bp.infer(problem, bp.SMC(particles=500, coordinates=coordinates), seed=0, progress=False)
+    return bp.infer(
+        problem,
+        bp.SMC(particles=1500, coordinates=coordinates, chains=4, most_chains=1, **settings),
+        seed=0,
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="module", params=COORDINATES)
@@ -31,7 +37,7 @@ def test_evidence_and_posterior_are_those_in_closed_form(linear):
     exact = bp.reference.exact(linear.problem)
     evidence = linear.stats["log_evidence"][:, 0]
     error = evidence.std(ddof=1) / np.sqrt(len(evidence))
-    assert error < 0.1
+    assert error < 0.15
     assert abs(evidence.mean() - exact.log_evidence) < 4 * error + 0.03
     means = linear.z.mean(axis=1)  # of each population, which are independent
     z_scores = (means.mean(axis=0) - exact.mean) / (means.std(axis=0, ddof=1) / np.sqrt(len(means)))
@@ -47,15 +53,24 @@ def test_evidence_with_more_and_less_noise(noise, coordinates):
     result = infer_line(noise, coordinates)
     evidence = result.stats["log_evidence"][:, 0]
     error = evidence.std(ddof=1) / np.sqrt(len(evidence))
-    assert error < 0.1
+    assert error < 0.15
     assert abs(evidence.mean() - bp.reference.exact(result.problem).log_evidence) < 4 * error + 0.03
+
+
+def test_evidence_of_particles_that_are_only_moved():
+    """Without the states on the way, as before."""
+    result = infer_line(0.2, "whitened", waste_free=False, num_moves=3)
+    evidence = result.stats["log_evidence"][:, 0]
+    error = evidence.std(ddof=1) / np.sqrt(len(evidence))
+    assert abs(evidence.mean() - bp.reference.exact(result.problem).log_evidence) < 4 * error + 0.03
+    assert len(np.unique(result.z[0], axis=0)) > 1000
 
 
 def test_populations_that_agree_are_good(linear):
     health = linear.diagnose()
     assert health.verdict == "good", health
     assert "4 populations agree; log evidence" in str(health)
-    assert linear.extent == "4 populations of 500 draws"
+    assert linear.extent == "4 populations of 1500 draws"
     assert np.nanmax(linear.history["weight"]) == 1.0
     (mode,) = linear.modes()
     assert str(mode) == "probability 100%"
@@ -88,7 +103,7 @@ def probability():
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_two_solutions_have_the_probabilities_that_quadrature_knows(coordinates):
-    result = bp.infer(TWO, bp.SMC(particles=400, coordinates=coordinates), seed=1, progress=False)
+    result = bp.infer(TWO, bp.SMC(coordinates=coordinates), seed=1, progress=False)
     first, second = result.modes()
     assert first.probability + second.probability == pytest.approx(1.0)
     assert first.error < 0.04
@@ -136,7 +151,7 @@ def test_undefined_equations_leave_particles_out():
 
 
 def test_populations_do_not_depend_on_cores(tmp_path):
-    method = bp.SMC(particles=20, num_moves=1, chains=2)
+    method = bp.SMC(particles=20, num_moves=1, chains=2, most_chains=4)
     one = bp.infer(TWO, method, seed=3, cores=1, progress=False)
     two = bp.infer(TWO, method, seed=3, cores=2, progress=False, out=tmp_path / "run")
     np.testing.assert_array_equal(one.z, two.z)
@@ -145,8 +160,53 @@ def test_populations_do_not_depend_on_cores(tmp_path):
     assert [str(m) for m in again.modes()] == [str(m) for m in one.modes()]
 
 
+def test_populations_are_added_until_they_agree(tmp_path):
+    """The first ones are the same, a stopped run adds the same ones again, and there are no more than allowed."""
+    few = bp.infer(TWO, bp.SMC(particles=300, most_chains=4), seed=5, progress=False)
+    assert few.z.shape[0] == 8
+    method = bp.SMC(particles=300)
+    result = bp.infer(TWO, method, seed=5, progress=False)
+    assert result.z.shape[0] in (16, 32)
+    np.testing.assert_array_equal(result.z[:8], few.z)
+    assert f"{len(result.z)} populations agree" in str(result.diagnose())
+    first = result.modes()[0]
+    assert first.error <= 0.03
+    assert abs(first.probability - probability()) < 3 * first.error
+    stored = bp.infer(TWO, method, seed=5, progress=False, out=tmp_path / "run")
+    np.testing.assert_array_equal(stored.z, result.z)
+    np.testing.assert_array_equal(bp.load(tmp_path / "run").z, result.z)
+    resumed = tmp_path / "resumed"
+    shutil.copytree(tmp_path / "run", resumed)
+    for path in [resumed / "result.npz", *resumed.glob("stage-*/chain-[59]")]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    np.testing.assert_array_equal(bp.infer(TWO, method, seed=5, progress=False, out=resumed).z, result.z)
+
+
+def test_a_run_that_is_stopped_while_populations_are_added_has_those_before():
+    calls = []
+
+    def stop(progress):
+        calls.append(len(progress.chains))
+        if calls[-1] > 8:
+            raise KeyboardInterrupt
+
+    result = bp.infer(TWO, bp.SMC(particles=100), seed=5, progress=stop)
+    assert max(calls) == 16
+    assert result.interrupted
+    assert result.z.shape[:2] == (8, 100)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"particles": 5}, {"num_moves": 0}, {"share": 1.5}, {"target_accept": 0}, {"coordinates": "white"}]
+    "wrong",
+    [
+        {"particles": 5},
+        {"num_moves": 0},
+        {"share": 1.5},
+        {"target_accept": 0},
+        {"coordinates": "white"},
+        {"waste_free": 1},
+        {"most_chains": 0},
+    ],
 )
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(bp.InputError, match=f"SMC: {next(iter(wrong))} must be"):
@@ -157,7 +217,7 @@ def test_start_is_looked_for_and_changes_no_draw(tmp_path):
     """Twelve chains on two solutions; probabilities do not depend on how many are on each."""
     chains = bp.infer(TWO, bp.HMC(num_warmup=100, num_draws=60), seed=0, chains=12, progress=False)
     assert len(chains.modes()) == 2
-    method = bp.SMC(particles=100, num_moves=1, chains=2)
+    method = bp.SMC(particles=100, num_moves=1, chains=2, most_chains=2)
     alone = bp.infer(TWO, method, seed=1, progress=False)
     seeded = bp.infer(TWO, method, seed=1, progress=False, start=chains, out=tmp_path / "run")
     np.testing.assert_array_equal(alone.z, seeded.z)

@@ -10,6 +10,7 @@ import argparse
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 from results import load, save
 
 STORED = HERE / "solutions.json"
+MOVED = partial(bp.SMC, waste_free=False, chains=4, most_chains=4)
+FEW = MOVED(particles=100, num_moves=3, share=0.8)
 CASES = {
-    "nonlinear-1d-0.01": (bp.paper.nonlinear_1d, 0.01, bp.SMC(particles=100)),
-    "nonlinear-1d-0.1": (bp.paper.nonlinear_1d, 0.1, bp.SMC(particles=100)),
-    "allen-cahn-2d-0.1": (bp.paper.allen_cahn_2d, 0.1, bp.SMC(particles=120, num_moves=2, num_leapfrog=80, share=0.6)),
+    "nonlinear-1d-0.01": (bp.paper.nonlinear_1d, 0.01, FEW),
+    "nonlinear-1d-0.1": (bp.paper.nonlinear_1d, 0.1, FEW),
+    "allen-cahn-2d-0.1": (bp.paper.allen_cahn_2d, 0.1, MOVED(particles=120, num_moves=2, num_leapfrog=80, share=0.6)),
 }
 
 

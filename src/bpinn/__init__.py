@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
         RationalQuadratic,
         SquaredExponential,
     )
+    from bpinn.finding import FoundSolution, FoundSolutions, find_solutions
     from bpinn.forward import ForwardCheck, forward_check
     from bpinn.inference import infer
     from bpinn.likelihoods import Likelihood
@@ -59,6 +60,7 @@ _HOMES = {
         "errors": "BpinnWarning InputError",
         "fields": "MLP Exponential Field GaussianProcess KarhunenLoeve Matern32 Matern52 "
         "RationalQuadratic SquaredExponential",
+        "finding": "FoundSolution FoundSolutions find_solutions",
         "forward": "ForwardCheck forward_check",
         "inference": "infer",
         "likelihoods": "Likelihood",
@@ -97,6 +99,8 @@ __all__ = [
     "Field",
     "Flow",
     "ForwardCheck",
+    "FoundSolution",
+    "FoundSolutions",
     "GaussianProcess",
     "InputError",
     "Integral",
@@ -122,6 +126,7 @@ __all__ = [
     "Stage",
     "__version__",
     "calibration",
+    "find_solutions",
     "forward_check",
     "infer",
     "likelihoods",

@@ -230,7 +230,7 @@ def _as_json(result: Result, started: runs.FileRun) -> dict[str, Any]:
 
 def outcome(result: Result, started: runs.FileRun) -> dict[str, Any]:
     """What `--json` prints of a run, with traces of unknowns and fields across the domain: what a page shows of it."""
-    found = {"result": _as_json(result, started), **portrait(result.monitor, result.functionals)}
+    found = {"result": _as_json(result, started), **portrait(result.monitor, result.mixture.functionals)}
     return found | {"bands": [_across(result, band) for band in found["bands"]]}
 
 

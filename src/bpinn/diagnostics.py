@@ -1,4 +1,4 @@
-"""Can a run be trusted? A verdict with reasons and advice, for chains and populations of particles."""
+"""Can a run be trusted? A verdict with reasons and advice, for chains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,6 @@ from bpinn.convergence import (
     branches,
     convergence,
     is_hopeless,
-    rhat_of,
 )
 from bpinn.run_output import RunOutput, SamplerStats
 from bpinn.shown import Shown
@@ -229,50 +228,3 @@ def judge_finite(health: Diagnosis, functionals: np.ndarray) -> None:
     broken = int(np.sum(~np.all(np.isfinite(functionals), axis=(0, 1))))
     if broken:
         health.worsen("bad", f"{broken} monitored quantities have NaN or infinite draws", "check the equations")
-
-
-# --- populations of particles ---
-
-POPULATION_RHAT, POPULATION_BAD_RHAT = 1.05, 1.3  # between populations
-EVIDENCE_SPREAD, EVIDENCE_BAD_SPREAD = 0.5, 2.0  # sd of log evidences, the log error of the solutions' probabilities
-FEWEST_ANCESTORS = 5
-LARGER = "more particles, or more moves of each (num_moves)"
-
-
-def diagnose_particles(run: RunOutput) -> Diagnosis:
-    """Judge populations of sequential Monte Carlo, (populations, particles, ...), by their agreement."""
-    functionals, stats = run.functionals, run.stats
-    assert stats.ancestor is not None
-    assert stats.log_evidence is not None
-    health = Diagnosis("good", [], [])
-    judge_finite(health, functionals)
-    populations = functionals.shape[0]
-    reached = np.nanmax(run.history["weight"], axis=1)
-    if np.any(reached < 1.0):
-        health.worsen(
-            "bad",
-            f"the posterior was not reached: tempering ended at likelihood weight {reached.min():.2g} (should be 1)",
-            "more steps (most_steps), or a lower share",
-        )  # fmt: skip
-    if populations == 1:
-        health.worsen("care", "a single population cannot show the error of its probabilities", "chains=4")
-        return health
-    ancestors = min(len(np.unique(row)) for row in stats.ancestor)
-    if ancestors < FEWEST_ANCESTORS:
-        health.worsen("care", f"all particles of a population descend from {ancestors} prior draws", LARGER)
-    evidence = stats.log_evidence[:, 0].astype(float)
-    spread = float(np.std(evidence, ddof=1))
-    if spread > EVIDENCE_SPREAD:
-        verdict = "bad" if spread > EVIDENCE_BAD_SPREAD else "care"
-        health.worsen(verdict, f"populations disagree on the evidence: its log has an sd of {spread:.1f}", LARGER)
-    if np.all(np.isfinite(functionals)):
-        read = ~run.is_secondary
-        rhat = rhat_of(functionals[..., read])
-        i = int(np.argmax(rhat))
-        if rhat[i] > POPULATION_RHAT:
-            verdict = "bad" if rhat[i] > POPULATION_BAD_RHAT else "care"
-            name = np.array(run.names)[read][i]
-            health.worsen(verdict, f"populations disagree: R-hat of {name} is {rhat[i]:.2f}", LARGER)
-    if not health.reasons:
-        health.reasons.append(f"{populations} populations agree; log evidence {evidence.mean():.1f} ± {spread:.1f}")
-    return health

@@ -21,7 +21,7 @@ from bpinn.quantity_at import QuantityAt, measured
 from bpinn.readings import Readings
 from bpinn.run_output import RunOutput, SamplerStats
 from bpinn.shown import Shown
-from bpinn.solutions import Mode, described, solutions_of
+from bpinn.solutions import Mode, described, mixture_of, solutions_of
 from bpinn.summary import NOT_TRUSTED, Summary, table_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ class Result(Shown):
         """The unknowns and inferred noises."""
         return list(self.problem.scalars)
 
+    @cached_property
+    def mixture(self) -> "Result":
+        """The result whose draws have the proportions of the posterior; itself, unless chains have different weights.
+
+        Populations of `SMC` are weighted by their evidence. `summary` and `predict` are those of the mixture, while
+        ``z`` and `draws` have the draws of each population.
+        """
+        return mixture_of(self)
+
     def draws(self, name: str) -> np.ndarray:
         """Draws of an unknown or an inferred noise, in its own units, shape (chains, draws, ...)."""
         if not isinstance(name, str) or name not in self.names:
@@ -100,7 +109,7 @@ class Result(Shown):
             raise InputError(f"summary: p must lie between 0 and 1, such as 0.95, got {p!r}")
         health = self.diagnose()
         return Summary(
-            table_of(self.monitor, self.functionals, self.method, p),
+            table_of(self.monitor, self.mixture.functionals, self.method, p),
             self.about,
             health,
             NOT_TRUSTED if health.verdict == "bad" else "",
@@ -232,6 +241,8 @@ class Result(Shown):
             if not is_whole(solution, 1) or solution > len(modes):
                 raise InputError(f"{where}: solution must be a whole number from 1 to {len(modes)}, got {solution!r}")
             return modes[solution - 1].result.predict(quantity, at, noise=noise, seed=seed)
+        if self.mixture is not self:
+            return self.mixture.predict(quantity, at, noise=noise, seed=seed)
         itself = measured(self.problem, quantity, where)
         if itself is not quantity and noise is True:
             noise = str(quantity)  # the quantity was given as sensors, so use their noise

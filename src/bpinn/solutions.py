@@ -8,10 +8,14 @@ import numpy as np
 
 from bpinn import diagnostics
 from bpinn.modes import groups_of
+from bpinn.populations import log_mean, probabilities, rows_of
 from bpinn.shown import Shown
 
 if TYPE_CHECKING:
     from bpinn.result import Result
+
+
+ROUNDING = 1e-6  # an error of a probability that is zero but for rounding
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Mode(Shown):
         """Its share or its probability, in words."""
         if self.probability is None:
             return f"{self.share:.0%} of the draws"
-        return f"probability {self.probability:.0%}" + (f" ± {self.error:.0%}" if self.error else "")
+        error = f" ± {self.error:.0%}" if self.error and self.error > ROUNDING else ""
+        return f"probability {self.probability:.0%}" + error
 
     def __str__(self) -> str:
         says = ", which says nothing about its probability" if self.probability is None else ""
@@ -78,22 +83,42 @@ def described(modes: Sequence[Mode]) -> str:
 
 def _probabilities(result: "Result", inside: np.ndarray) -> list[tuple[float, float]] | None:
     """Probabilities and standard errors of solutions, or None; ``inside`` is (solutions, chains, draws)."""
-    shares = inside.mean(axis=2)
-    weights = result.method.weights(shares, result.stats)
+    weights = result.method.weights(inside.mean(axis=2), result.stats)
     if weights is None:
         return None
-    weights = weights / weights.sum()
-    mean = shares @ weights
-    error = np.sqrt(((shares - mean[:, None]) ** 2) @ weights**2)
-    return [(float(p), float(e)) for p, e in zip(mean, error, strict=True)]
+    return probabilities(inside, weights)
+
+
+def mixture_of(result: "Result") -> "Result":
+    """The result with its draws in the proportions of the posterior, if its chains do not all have the same weight.
+
+    Draws of chains with a large weight are repeated, and others left out.
+    """
+    weights = result.method.weights_in_mixture(result.stats)
+    chains, draws = result.z.shape[:2]
+    if weights is None or chains == 1 or np.ptp(weights) < 1e-6 * np.max(weights):
+        return result
+    return of_rows(result, rows_of(np.repeat(weights, draws), chains * draws), chains)
 
 
 def _picked(result: "Result", mask: np.ndarray) -> "Result":
-    """The draws selected by ``mask``, (chains, draws), as a single chain."""
-    return replace(
-        result,
-        z=result.z[mask][None],
-        functionals=result.functionals[mask][None],
-        stats=result.stats.select(lambda values: values[mask][None]),
-        history={name: values if name == "step" else values[:1] for name, values in result.history.items()},
-    )
+    """The draws selected by ``mask``, (chains, draws), as a single chain, in the proportions of the posterior."""
+    weights = result.method.weights_in_mixture(result.stats)
+    inside = np.flatnonzero(mask)
+    if weights is not None:
+        inside = inside[rows_of(weights[inside // mask.shape[1]], len(inside))]
+    return of_rows(result, inside, 1)
+
+
+def of_rows(result: "Result", rows: np.ndarray, chains: int) -> "Result":
+    """The draws with these numbers, counted through all chains, in so many chains of equal weight."""
+
+    def take(values: np.ndarray) -> np.ndarray:
+        flat = values.reshape(-1, *values.shape[2:])
+        return flat[rows].reshape(chains, -1, *values.shape[2:])
+
+    stats = result.stats.select(take)
+    if "log_evidence" in stats:
+        stats["log_evidence"] = np.full_like(stats["log_evidence"], log_mean(result.stats["log_evidence"][:, 0]))
+    history = {name: values if name == "step" else values[:chains] for name, values in result.history.items()}
+    return replace(result, z=take(result.z), functionals=take(result.functionals), stats=stats, history=history)

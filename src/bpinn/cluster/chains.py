@@ -50,7 +50,8 @@ class Workers(Scheduler):
         self.cluster = cluster
         self.running: dict[str, Running] = {}
         self.finished: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.kept: defaultdict[int, list[Running]] = defaultdict(list)  # blocks of draws, by chain
+        # Blocks of draws, by stage and chain.
+        self.kept: defaultdict[tuple[int, int], list[Running]] = defaultdict(list)
         self.sent: tuple[Program, Sent] | None = None
         self.submitted = 0
 
@@ -90,7 +91,8 @@ class Workers(Scheduler):
 
     def _keep(self, running: Running) -> None:
         """Hold a block of draws, and no more blocks than the method keeps."""
-        kept, most = self.kept[running.request.chain], running.program.method.kept
+        kept = self.kept[running.program.number, running.request.chain]
+        most = running.program.method.kept
         kept.append(running)
         held = sum(one.request.count for one in kept)
         while most is not None and held - kept[0].request.count >= most:
@@ -102,7 +104,6 @@ class Workers(Scheduler):
 
     def prepare(self, program: Program, request: Request) -> Any:
         """Send the program. Each worker compiles it at its first block."""
-        self.kept.clear()
         self._sent(program)
 
     def _sent(self, program: Program) -> Sent:
@@ -132,9 +133,10 @@ class Workers(Scheduler):
         """Bring the draws here."""
         if not self.kept:
             return None
+        last_stage = max(number for number, _ in self.kept)
         chains = []
         for chain, (first, last) in enumerate(spans):
-            kept = [one for one in self.kept[chain] if one.request.first < last]
+            kept = [one for one in self.kept[last_stage, chain] if one.request.first < last]
             parts = []
             for one in kept:
                 self.submitted += 1

@@ -14,7 +14,7 @@ from bpinn.result import Result
 from bpinn.solutions import Mode
 
 DRAWS = 200  # of each solution
-STEPS = 50  # tempering steps; 35 and 67 on the paper's nonlinear problem (docs/trust.md)
+STEPS = 35  # tempering steps; 37 on the paper's nonlinear problem at noise 0.01
 
 
 def advise(result: Result, modes: Sequence[Mode], health: Diagnosis) -> None:
@@ -39,13 +39,13 @@ def advise(result: Result, modes: Sequence[Mode], health: Diagnosis) -> None:
 
 
 def seconds_of(method: SMC, result: Result) -> float | None:
-    """Roughly how long populations would take, from the gradients of this run; None if it did not record them."""
+    """Roughly how long the first populations would take, by the gradients of this run; None if it recorded none."""
     gradients, drawing = result.stats.gradients, result.seconds.get("draws")
     if gradients is None or not drawing or not np.sum(gradients):
         return None
     cores, chains = available_cores(), len(gradients)
     one = drawing * min(chains, cores) / float(np.sum(gradients))
-    number = method.particles * method.num_moves * method.most_leapfrog * STEPS
+    number = method.starts * method.num_moves * method.most_leapfrog * STEPS
     return one * number * np.ceil(method.chains / min(method.chains, cores))
 
 

@@ -33,6 +33,7 @@ from bpinn.parameters import Parameters
 from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 from bpinn.run_folder.chains import Checkpoint
+from bpinn.run_output import RunOutput
 
 MOST_MAPPINGS = 30_000  # of memory; Linux allows 65,530 a process, and a compiled run takes some hundred
 
@@ -62,15 +63,39 @@ def run(
 ) -> Draws:
     """Run every stage of a method; on Ctrl-C keep the draws so far, or draw from the fit as it is.
 
-    With a checkpoint each block is written to disk, and an existing run is resumed.
+    Chains are added as long as the method needs more. With a checkpoint each block is written to disk, and an existing
+    run is resumed.
     """
     make_room()
     # The statistics module that the verdict needs is imported while the first stage compiles.
     scheduler = Threads(cores, first=[statistics]) if scheduler is None else scheduler
+    finished: dict[int, list[Chain]] = {}
+    more, seconds, draws = chains, dict[str, float](), None
     try:
-        return _run(posterior, method, seed, chains, report, checkpoint, scheduler)
+        while more:
+            try:
+                found = _run(posterior, method, seed, chains, report, checkpoint, scheduler, finished)
+            except KeyboardInterrupt:
+                if draws is None:
+                    raise
+                interrupts.answered()
+                draws.interrupted = True
+                return draws
+            if found.interrupted and draws is not None:  # the draws of those that were finished before
+                draws.interrupted = True
+                return draws
+            seconds = {name: seconds.get(name, 0.0) + value for name, value in found.seconds.items()}
+            draws, found.seconds = found, seconds
+            more = 0 if draws.interrupted else method.more_chains(_output(posterior.monitor, draws))
+            chains += more
+        assert draws is not None
+        return draws
     finally:
         scheduler.close()
+
+
+def _output(monitor: Monitor, draws: Draws) -> RunOutput:
+    return RunOutput(monitor.names, monitor.is_secondary, draws.functionals, draws.stats, draws.history)
 
 
 def _run(
@@ -81,7 +106,9 @@ def _run(
     report: Callable[[Progress], None],
     checkpoint: Checkpoint | None,
     scheduler: Scheduler,
+    finished: dict[int, list[Chain]],
 ) -> Draws:
+    """All stages, for the chains that are not ``finished``; those that are, by stage, are added to it at the end."""
     positions: list[Any] = [None] * chains
     seconds: dict[str, float] = {}
     history: dict[str, np.ndarray] = {}
@@ -94,7 +121,7 @@ def _run(
             continue  # straight to the draws
         started = time.perf_counter()
         program = Program(posterior, method, number, seed)
-        state = StageRun(program, positions, method.kept if last else 0, scheduler, report)
+        state = StageRun(program, positions, method.kept if last else 0, scheduler, report, finished.get(number, []))
         if checkpoint is not None and not interrupted:  # draws from an interrupted fit are not stored: it can resume
             state.restore(checkpoint)
             state.catch_up()
@@ -128,6 +155,7 @@ def _run(
         if any(chain.state is None for chain in state.chains):
             raise interrupts.Stopped("stopped before every chain had started")
         positions = positions if last else state.ends()
+        finished[number] = state.chains
         if stage.has_history:
             history = joined(history, history_of(state.chains))
     draws = state.gather()

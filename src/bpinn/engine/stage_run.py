@@ -72,10 +72,12 @@ class StageRun:
         keep: int | None,
         scheduler: Scheduler,
         report: Callable[[Progress], None],
+        finished: Sequence[Chain] = (),
     ):
+        """The first chains may be ``finished`` already, from an earlier run of the stage with fewer of them."""
         self.program, self.positions, self.scheduler, self.report = program, positions, scheduler, report
         self.stage, self.monitor = program.stage, program.posterior.monitor
-        self.chains = [Chain(i, self.stage, keep) for i in range(len(positions))]
+        self.chains = [*finished, *(Chain(i, self.stage, keep) for i in range(len(finished), len(positions)))]
         self.policy = self.stage.policy()
         self.reviewed = 0  # the last pause
         self.pause = self.policy.next_pause(0)
@@ -90,7 +92,7 @@ class StageRun:
         self.checkpoint = checkpoint
         program = self.program
         like = program.shapes(self.positions[0])
-        for chain in self.chains:
+        for chain in [chain for chain in self.chains if not chain.finished]:
             chain.folder = folder = checkpoint.chain(program.number, chain.number)
             try:
                 chain.restore(like, program.model.dim, len(self.monitor.names))
@@ -113,9 +115,10 @@ class StageRun:
     def compile(self) -> None:
         """Compile before the blocks run; this may also compute the initial state of the first chain."""
         if not all(chain.finished for chain in self.chains):
-            state = self.scheduler.prepare(self.program, self._request(self.chains[0], 0))
+            first = next(chain for chain in self.chains if not chain.finished)
+            state = self.scheduler.prepare(self.program, self._request(first, 0))
             if state is not None:
-                self.chains[0].state = state
+                first.state = state
 
     def run(self) -> bool:
         """Run all chains to the end; True if they were stopped."""

@@ -195,6 +195,10 @@ class Method(ABC):
         """The verdict on a run's draws, before the readings are checked; by default as Markov chains."""
         return diagnose_chains(run)
 
+    def more_chains(self, run: RunOutput) -> int:
+        """How many further chains a run needs, judged by those that are finished."""
+        return 0
+
     def extent(self, chains: int, draws: int) -> str:
         """How much a result holds, in words."""
         return f"{chains} {self.unit}{'s' if chains > 1 else ''} of {draws} draws"
@@ -206,6 +210,10 @@ class Method(ABC):
         every solution, all chains have the same weight.
         """
         return None if np.any(visits == 0) else np.ones(visits.shape[1])
+
+    def weights_in_mixture(self, stats: SamplerStats) -> np.ndarray | None:
+        """Weight of each chain's draws in the posterior; None if all are alike."""
+        return None
 
 
 def _plain(value: Any) -> Any:

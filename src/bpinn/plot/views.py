@@ -283,7 +283,7 @@ class NumberDraws:
 
 def number_draws(result: Result) -> Iterator[NumberDraws]:
     for number in result.monitor.numbers:
-        draws = result.draws(number.owner)
+        draws = result.mixture.draws(number.owner)
         flat = draws.reshape(*draws.shape[:2], -1)
         prior = result.problem.scalars[number.owner]
         yield NumberDraws(number.label, flat[..., number.component], number.owner, number.component, prior)

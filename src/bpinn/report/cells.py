@@ -68,7 +68,11 @@ def _(result: Result) -> list[Part]:
     quick = "_diagnosis" in vars(result) or _readings(result.problem) * result.z[..., 0].size <= MOST_JUDGED
     bad = quick and result.diagnose().verdict == "bad"
     judged = parts_of(result.diagnose()) if quick else [_line("Not judged yet: result.diagnose() gives the verdict.")]
-    found = [_line(result.about), *_numbers(table_of(result.monitor, result.functionals, result.method), bad), *judged]
+    found = [
+        _line(result.about),
+        *_numbers(table_of(result.monitor, result.mixture.functionals, result.method), bad),
+        *judged,
+    ]
     found += _disagrees(result.forward_noted)
     scalars = list(views.number_draws(result))
     finite = [s for s in scalars[:MOST_PANELS] if np.any(np.isfinite(s.draws))]
