@@ -1,4 +1,4 @@
-"""Collapsed chains against HMC on linear problems whose noise and scales are inferred: the same posterior, sooner?
+"""Collapsed chains against HMC on problems whose scales, and mostly noise, are inferred: the same posterior, sooner?
 
     python benchmarks/collapsed.py [--only masses plate] [--repeats 1] [--page docs/methods.md]
 
@@ -85,7 +85,59 @@ def plate(rng: np.random.Generator) -> bp.Problem:
     return bp.Problem(domain, {"T": GP()}, sensors, {"k": dist.LogNormal(2.5, 1.0)})
 
 
-CASES = {case.__name__: case for case in (masses, rod, plume, plate)}
+def solved(slope: Any, start: list[float], times: np.ndarray) -> np.ndarray:
+    found: np.ndarray = solve_ivp(slope, (0.0, times[-1]), start, rtol=1e-9, t_eval=times).y
+    return found
+
+
+def pendulum(rng: np.random.Generator, tolerance: float | None = None) -> bp.Problem:
+    """A pendulum with unknown damping and stiffness, from 14 readings of its angle."""
+    t = np.linspace(0.0, 5.0, 14)
+    angle = solved(lambda _, y: [y[1], -0.3 * y[1] - 4.0 * np.sin(y[0])], [1.5, 0.0], t)[0]
+    law = bp.Physics(
+        lambda u, u_t, u_tt, damping, stiffness: u_tt + damping * u_t + stiffness * jnp.sin(u), tolerance=tolerance
+    )
+    readings = bp.Sensors("u", {"t": t}, angle + 0.08 * rng.normal(size=14), noise=dist.LogNormal(np.log(0.08), 0.5))
+    unknowns = {"damping": dist.LogNormal(-0.5, 0.8), "stiffness": dist.LogNormal(1.0, 0.5)}
+    return bp.Problem({"t": (0.0, 5.0)}, {"u": GP()}, {"law": law, "u": readings}, unknowns)
+
+
+def tight_pendulum(rng: np.random.Generator) -> bp.Problem:
+    """The same with a tenth of the default tolerance."""
+    state = rng.bit_generator.state
+    default = pendulum(rng).sensors["law"].noise
+    rng.bit_generator.state = state
+    return pendulum(rng, float(np.ravel(default)[0]) / 10)
+
+
+def relaxation(rng: np.random.Generator) -> bp.Problem:
+    """Van der Pol's oscillator, from 14 readings with stated noise."""
+    t = np.linspace(0.0, 8.0, 14)
+    values = solved(lambda _, y: [y[1], (1 - y[0] ** 2) * y[1] - y[0]], [1.0, 0.0], t)[0] + 0.1 * rng.normal(size=14)
+    law = bp.Physics(lambda u, u_t, u_tt, mu: u_tt - mu * (1 - u**2) * u_t + u)
+    sensors = {"law": law, "u": bp.Sensors("u", {"t": t}, values, noise=0.1)}
+    return bp.Problem({"t": (0.0, 8.0)}, {"u": GP()}, sensors, {"mu": dist.LogNormal(0.0, 0.7)})
+
+
+def predators(rng: np.random.Generator) -> bp.Problem:
+    """Predators and prey, two fields and four unknowns, from 12 readings of each."""
+    t = np.linspace(0.0, 8.0, 12)
+    exact = solved(lambda _, y: [y[0] - 0.8 * y[0] * y[1], -y[1] + 0.6 * y[0] * y[1]], [2.0, 1.0], t)
+    x, y = exact + 0.1 * rng.normal(size=(2, 12))
+    return bp.Problem(
+        {"t": (0.0, 8.0)},
+        {"x": GP(), "y": GP()},
+        {
+            "prey": bp.Physics(lambda x, x_t, y, a, b: x_t - a * x + b * x * y),
+            "hunters": bp.Physics(lambda x, y, y_t, c, d: y_t + c * y - d * x * y),
+            "x": bp.Sensors("x", {"t": t}, x, noise=0.1),
+            "y": bp.Sensors("y", {"t": t}, y, noise=0.1),
+        },
+        dict.fromkeys("abcd", dist.LogNormal(0.0, 0.7)),
+    )
+
+
+CASES = {case.__name__: case for case in (masses, rod, plume, plate, pendulum, tight_pendulum, relaxation, predators)}
 
 
 def measured(problem: bp.Problem, method: bp.Method, seed: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def infer(
 
     Arguments:
         problem: the domain, fields, unknowns and sensors.
-        method: how to estimate the posterior; by default `Collapsed` where it can be used, otherwise `HMC`.
+        method: how to estimate the posterior; by default `Collapsed` where it is efficient, otherwise `HMC`.
         seed: a whole number; the same seed gives the same draws, on any number of cores.
         chains: number of independent chains; by default the method's own.
         progress: True shows progress on the terminal; a function is called with it between blocks.

@@ -214,13 +214,16 @@ class CollapsedPolicy(Policy):
 @register("collapsed")
 @dataclass(frozen=True, kw_only=True)
 class Collapsed(Method):
-    """Exact draws where the fields' coefficients can be integrated out: linear equations with normal noise.
+    """Exact draws where the fields' coefficients can be integrated out: Gaussian processes and expansions.
 
-    For fields that are linear in their parameters (`GaussianProcess`, `KarhunenLoeve`, `MLP` without hidden layers),
-    not positive, equations that are linear in the fields (unknowns may enter in any way), and normal noise, stated or
-    inferred. Markov chains then move through unknowns, noise levels and scales alone, and the coefficients are drawn
-    given each of them. The posterior is the same as that of `HMC`, in a fraction of the time. Without unknowns,
-    inferred noise and inferred scales, draws are independent. `infer` chooses it by itself where it is possible.
+    For fields that are linear in their parameters (`GaussianProcess`, `KarhunenLoeve`, `MLP` without hidden layers).
+    Markov chains then move through unknowns, noise levels and scales alone, and the coefficients are drawn given each
+    of them. The posterior is the same as that of `HMC`, in a fraction of the time. Without unknowns, inferred noise and
+    inferred scales, draws of linear problems are independent.
+
+    Where equations are not linear, fields positive or noise not normal, coefficients are proposed and then accepted or
+    rejected. The more the solutions of an equation are curved within the posterior, the fewer are accepted. `infer`
+    measures this, and chooses these chains or `HMC` by itself.
 
     Arguments:
         num_warmup: steps in which proposals are adapted; they are discarded.
