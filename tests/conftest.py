@@ -25,6 +25,7 @@ import threadpoolctl
 
 import bpinn as bp
 from bpinn.cli import main
+from bpinn.cluster import chains
 from bpinn.engine import advance, make_room, stage_run
 
 threadpoolctl.threadpool_limits(1, "blas")  # a plugin of pytest may have loaded NumPy before this file
@@ -37,7 +38,7 @@ gc.set_threshold(50_000, 20, 20)
 
 # Files that take long, the longest first. Workers take them in this order, so that none is left with one at the end.
 LONG = (
-    "cluster", "docs_code", "sampling", "studio", "coordinates", "scheduler", "fit_runs", "site", "neutral",
+    "cluster", "cluster_faults", "docs_code", "sampling", "studio", "coordinates", "scheduler", "fit_runs", "site", "neutral",
     "report_page", "exact", "extending", "inferred_sds", "health", "frames", "reference", "notebooks", "conditional",
     "program", "likelihoods", "fits", "doctests", "approximate", "examples", "own_data", "next_sensor", "networks",
     "derivatives", "smc", "chunks", "native", "report", "sufficient", "gallery", "folders", "collapsed", "checkpoint",
@@ -62,6 +63,7 @@ def set_block_size(steps, setattr=setattr):
         setattr(stage_run, "BLOCK_SECONDS", 1e9)
         setattr(stage_run, "BLOCK_STEPS", steps)
         setattr(advance, "BLOCK_STEPS", steps)
+    setattr(chains, "TASK_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -3,47 +3,24 @@
 import io
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
+from on_workers import METHOD, PROBLEM, infer, pids, same
 
 import bpinn as bp
 from bpinn.cluster import arithmetic, connection, each, opened
 from bpinn.cluster.chains import Workers
+from bpinn.engine.advance import Program, Request
 from bpinn.problem_file import read_problem
 from bpinn.progress import Display
 from bpinn.sweep import sweep
 from bpinn.sweep.plan import plan
 
-distributed = pytest.importorskip("distributed")
-METHOD = bp.HMC(num_warmup=30, num_draws=24, num_leapfrog=3)
-
-
-def problem_of(rate=2.0):
-    """Functions defined in a function, which cannot be imported elsewhere."""
-
-    def law(u, u_xx, k):
-        return u_xx + rate * k * jnp.sin(u)
-
-    x = np.linspace(0.0, 1.0, 6)
-    return bp.Problem(
-        domain={"x": (0.0, 1.0)},
-        fields={"u": bp.MLP(hidden=(4,))},
-        unknowns={"k": dist.Normal(0.0, 1.0)},
-        sensors={
-            "law": bp.Sensors(law, {"x": x}, 0.0, 0.1),
-            "u": bp.Sensors("u", {"x": x}, x, dist.HalfNormal(0.3)),
-        },
-    )
-
-
-PROBLEM = problem_of()
+pytest.importorskip("distributed")
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +36,6 @@ def cluster():
 def here(cluster):
     """The run in threads of this process; after the cluster, so that no JAX thread exists when that starts."""
     return bp.infer(PROBLEM, METHOD, seed=3, chains=3, progress=False)
-
-
-def same(there, here):
-    np.testing.assert_array_equal(there.z, here.z)
-    np.testing.assert_array_equal(there.functionals, here.functionals)
-    for name, values in here.stats.items():
-        np.testing.assert_array_equal(there.stats[name], values)
-
-
-def infer(cluster, **options):
-    return bp.infer(PROBLEM, METHOD, **{"seed": 3, "chains": 3, "progress": False, "cluster": cluster, **options})
-
-
-def pids(cluster):
-    return cluster.client.run(os.getpid)
-
-
-def kill_one(cluster, number=0):
-    os.kill(list(pids(cluster).values())[number], signal.SIGKILL)
-
-
-def until_two(cluster):
-    deadline = time.monotonic() + 600
-    while len(cluster.workers) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_draws_are_those_of_threads(cluster, here, blocks_of):
@@ -104,6 +55,54 @@ def test_draws_are_those_of_threads(cluster, here, blocks_of):
     first_line = display._lines_of(shown[-1], time.perf_counter())[0][0]
     assert first_line == f"3 chains on {number} worker{'s' if number > 1 else ''}"
     assert not cluster.refused
+
+
+def test_tasks_of_several_blocks(cluster, here, blocks_of, monkeypatch):
+    """Half of what is left until chains wait for each other, if that does not take long."""
+    blocks_of(1)
+    monkeypatch.setattr("bpinn.cluster.chains.TASK_SECONDS", 1e9)
+    counts, submit = [], Workers.submit
+
+    def counted(self, program, request, deliver):
+        counts.append(request.count)
+        return submit(self, program, request, deliver)
+
+    monkeypatch.setattr(Workers, "submit", counted)
+    same(infer(cluster), here)
+    assert max(counts) == METHOD.num_draws // 2
+    scheduler = Workers(cluster)
+    monkeypatch.setattr("bpinn.cluster.chains.TASK_SECONDS", 1.0)
+    scheduler.at_work = 2
+    assert [scheduler.at_once(s, left) for s, left in ((0.0, 9), (0.1, 40), (0.1, 6), (3.0, 6), (0.1, 1))] == [
+        1, 10, 3, 1, 1,
+    ]  # fmt: skip
+    scheduler.at_work = 1000
+    assert scheduler.at_once(1.0, 400) == 20  # a task of 20 s: 50 of them end in a second
+
+
+def test_every_worker_is_ready_before_the_first_block(cluster):
+    """It has compiled, and XLA has one thread there, as the worker has."""
+
+    def state():
+        from bpinn.cluster import worker
+
+        return set(worker._compiled), os.environ["PJRT_NPROC"]
+
+    scheduler, program = Workers(cluster), Program(bp.Posterior(PROBLEM), METHOD, 0, seed=11)
+    before = cluster.client.run(state)
+    scheduler.prepare(program, Request(0, 0, None, None, 0, 1))
+    after = cluster.client.run(state)
+    assert [len(after[address][0] - before[address][0]) for address in before] == [1, 1]
+    assert {threads for _, threads in after.values()} == {"1"}
+
+
+def test_dask_knows_how_large_a_block_is(here):
+    from dask.sizeof import sizeof
+
+    program = Program(bp.Posterior(PROBLEM), METHOD, 0, seed=0)
+    block = program.advance(Request(0, 0, None, None, 30, 20))
+    assert block.record.z.nbytes == 20 * program.model.dim * 4
+    assert block.record.z.nbytes < sizeof(block) < 20 * block.record.z.nbytes
 
 
 def test_a_client_of_the_user_stays_connected(cluster, here):
@@ -161,27 +160,6 @@ def test_stored_blocks_and_a_resumed_coordinator(cluster, here, tmp_path, blocks
     same(infer(cluster, out=tmp_path / "there"), here)
     same(infer(None, out=tmp_path / "then-here"), here)
     same(bp.load(tmp_path / "there"), here)
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_killed_worker(cluster, here, tmp_path, blocks_of, stored):
-    blocks_of(4)
-    until_two(cluster)
-    killed = []
-
-    def kill(progress):
-        if not killed and min(chain.done for chain in progress.chains) >= 36:
-            killed.append(kill_one(cluster))
-
-    same(infer(cluster, progress=kill, out=tmp_path / "run" if stored else None), here)
-    assert killed
-
-
-def test_workers_that_come_later_are_admitted(cluster):
-    """The one that Dask started for the killed one."""
-    until_two(cluster)
-    verdicts = cluster.client.run(connection._reader(cluster.resource))
-    assert [*verdicts.values()] == ["", ""]
 
 
 def test_ctrl_c_keeps_what_is_done(cluster, blocks_of):
@@ -443,52 +421,3 @@ def test_a_folder_of_another_sweep_is_refused(cups):
     (cups / "problem.toml").write_text(text + two)
     with pytest.raises(bp.InputError, match=r"its sensors read different files; .* sensors.1.data \(cup-2.csv\)"):
         sweep(cups / "problem.toml", ["data=cup-*.csv"], out=cups / "two", progress=False)
-
-
-# --- many kills ---
-
-
-@pytest.mark.slow
-def test_twenty_random_kills(cluster, tmp_path, blocks_of):
-    blocks_of(2)
-    rng = np.random.default_rng(5)
-    method = bp.HMC(num_warmup=40, num_draws=60, num_leapfrog=3)
-    here = bp.infer(PROBLEM, method, seed=8, chains=3, progress=False)
-    kills = 0
-    while kills < 20:
-        moments = set(rng.integers(3, 120, 2).tolist())
-        count = 0
-
-        def kill(progress, moments=moments):
-            nonlocal count, kills
-            count += 1
-            if count in moments:
-                until_two(cluster)
-                kill_one(cluster, int(rng.integers(2)))
-                kills += 1
-
-        out = tmp_path / str(kills) if rng.integers(2) else None
-        same(bp.infer(PROBLEM, method, seed=8, chains=3, progress=kill, cluster=cluster, out=out), here)
-        until_two(cluster)
-
-
-@pytest.mark.slow
-def test_a_killed_program_resumes(tmp_path):
-    """`bpinn run --cluster local:2` in a process of its own, killed; its workers end, and a resumed run has the draws."""
-    from bpinn.templates import write_template
-
-    write_template("inverse-1d", tmp_path / "demo")
-    settings = [f"--set=inference.{s}" for s in ("num_warmup=60", "num_draws=60", "num_leapfrog=5", "chains=2")]
-    command = [sys.executable, "-m", "bpinn", "run", str(tmp_path / "demo"), *settings, "--quiet", "--no-report"]
-    done = tmp_path / "demo" / "run" / "stage-0" / "chain-0"
-    process = subprocess.Popen([*command, "--cluster", "local:2"], start_new_session=True)
-    deadline = time.monotonic() + 300
-    while len(list(done.glob("0*.npz"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    assert not (tmp_path / "demo" / "run" / "result.npz").exists()
-    resume = [sys.executable, "-m", "bpinn", "resume", str(tmp_path / "demo" / "run"), "--quiet", "--no-report"]
-    subprocess.run([*resume, "--cluster", "local:2"], check=False, timeout=600)
-    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=False, timeout=600)
-    same(bp.load(tmp_path / "demo" / "run"), bp.load(tmp_path / "whole"))

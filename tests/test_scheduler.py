@@ -54,10 +54,14 @@ METHODS = {
 class Elsewhere(Scheduler):
     """Every block goes through pickle, both ways, in another order than it was submitted: what a cluster does."""
 
-    def __init__(self):
-        self.waiting, self.programs = [], {}
+    def __init__(self, blocks=1):
+        self.waiting, self.programs, self.blocks, self.counts = [], {}, blocks, []
+
+    def at_once(self, seconds, left):
+        return self.blocks
 
     def submit(self, program, request, deliver):
+        self.counts.append(request.count)
         self.waiting.append((cloudpickle.dumps((program, _host(request))), deliver, request.chain))
 
     def wait(self):
@@ -95,6 +99,20 @@ def test_blocks_run_elsewhere_give_the_same_draws(name, blocks_of):
     np.testing.assert_array_equal(there.functionals, here.functionals)
     assert list(there.stats) == list(here.stats)
     assert list(there.history) == list(here.history)
+
+
+def test_requests_of_several_blocks_give_the_same_draws(blocks_of):
+    """Also where warm-up or the run ends within the blocks that are asked for."""
+    blocks_of(4)
+    posterior, method = bp.Posterior(rich_problem()), METHODS["hmc"]
+    here = engine.run(posterior, method, seed=4, chains=2)
+    scheduler = Elsewhere(blocks=3)
+    there = engine.run(posterior, method, seed=4, chains=2, scheduler=scheduler)
+    assert max(scheduler.counts) == 12
+    np.testing.assert_array_equal(there.z, here.z)
+    np.testing.assert_array_equal(there.functionals, here.functionals)
+    for name in here.stats:
+        np.testing.assert_array_equal(there.stats[name], here.stats[name])
 
 
 def test_another_process_rebuilds_a_program(tmp_path):

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from bpinn import chunks
-from bpinn.arrays import on_device
+from bpinn.arrays import on_device, stacked
 from bpinn.conditional import conditional
 from bpinn.errors import InputError
 from bpinn.evaluation import Evaluation
@@ -148,26 +147,28 @@ class Model:
             "readings": [jax.tree.map(on_device, r.prepared()) for r in problem.readings],
         }
         if self.chunks > 1:
-            return data | {"chunks": self._stacked(self.sensors, problem, data, self.chunks)}
+            return data | {"chunks": self._stacked(self.sensors, problem, self.chunks)}
         return {"sensors": self.sensors.prepare([r.quantity for r in problem.readings])} | data
 
-    def batches_of(self, problem: Problem, data: dict[str, Any]) -> dict[str, Any]:
+    def batches_of(self, problem: Problem) -> dict[str, Any]:
         """The data of all batches, stacked."""
         assert self.of_batch is not None
-        return self._stacked(self.of_batch, problem, data, self.batches, shuffled=True)
+        return self._stacked(self.of_batch, problem, self.batches, shuffled=True)
 
-    def _stacked(
-        self, sensors: Evaluation, problem: Problem, data: dict[str, Any], number: int, shuffled: bool = False
-    ) -> dict[str, Any]:
+    def _stacked(self, sensors: Evaluation, problem: Problem, number: int, shuffled: bool = False) -> dict[str, Any]:
         """The data cut into ``number`` parts, stacked; ``counted`` marks what is not padding."""
         cut = [chunks.rows_of_chunks(count, number, shuffled) for count in self.counts]
-        quantities = [r.quantity for r in problem.readings]
-        prepared = [sensors.prepare(quantities, [rows[i] for rows, _ in cut]) for i in range(number)]
-        stacked: dict[str, Any] = {"sensors": jax.tree.map(lambda *parts: jnp.stack(parts), *prepared)}
-        for kind in ("values", "noise", "readings"):
-            pairs = zip(cut, data[kind], strict=True)
-            stacked[kind] = [jax.tree.map(partial(jnp.take, indices=rows), own) for (rows, _), own in pairs]
-        return stacked | {"counted": [jax.device_put(counted) for _, counted in cut]}
+        quantities, dtype = [r.quantity for r in problem.readings], np.dtype(jnp.result_type(float))
+        own = [{"values": r.values, "noise": r.noise, "readings": r.prepared()} for r in problem.readings]
+
+        def part(i: int) -> dict[str, Any]:
+            rows = [rows[i] for rows, _ in cut]
+            taken = [jax.tree.map(lambda a, r=r: np.asarray(a[r], dtype), o) for r, o in zip(rows, own, strict=True)]
+            by_kind = {kind: [of_group[kind] for of_group in taken] for kind in ("values", "noise", "readings")}
+            sensed = sensors.prepare(quantities, rows)
+            return {"sensors": sensed, **by_kind, "counted": [counted[i] for _, counted in cut]}
+
+        return stacked(part, number)
 
     def log_prior(self, z: Array) -> Array:
         return self.parameters.log_prior(z)

@@ -87,7 +87,7 @@ class Posterior:
         whole = self.by_reading
         other = copy(whole)
         other.model = Model(self.problem, self.monitor, batch).compiled(whole.model.native)
-        other.data = whole.data | {"batches": other.model.batches_of(self.problem, whole.data)}
+        other.data = whole.data | {"batches": other.model.batches_of(self.problem)}
         return other
 
     @property

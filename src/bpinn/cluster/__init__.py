@@ -21,6 +21,7 @@ def each(cluster: Cluster, function: Callable[[Any], Any], items: Sequence[Any])
     The function is sent once. If the caller stops early, what is left is cancelled.
     """
     sent = cluster.send(function)
+    cluster.on_each(worker.held, sent.digest, sent.future, name=sent.digest[:8])  # so that items go to all workers
     finished: queue.SimpleQueue[int] = queue.SimpleQueue()
     futures = []
     for number, item in enumerate(items):

@@ -19,6 +19,8 @@ from bpinn.engine.advance import Block, Program, Request
 from bpinn.engine.scheduler import Deliver, Scheduler
 
 SEGMENT = 20  # blocks between states that are sent from here: at most so many are repeated to recover a state
+TASK_SECONDS = 1.0  # least duration of a task to aim at: one costs some 10 ms of processor time here
+TASKS_A_SECOND = 50  # most tasks that end in a second: beyond, tasks are longer, so that this process keeps up
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Workers(Scheduler):
         self.kept: defaultdict[tuple[int, int], list[Running]] = defaultdict(list)
         self.sent: tuple[Program, Sent] | None = None
         self.submitted = 0
+        self.at_work = 0  # workers at the start of the stage
 
     def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
         state, adjustments, age = request.state, (), 0
@@ -74,6 +77,12 @@ class Workers(Scheduler):
             answer = self.cluster.submit(worker.summary, block, age + 1 >= SEGMENT, name=name, priority=1)
         self.running[name] = Running(program, request, block, answer, age, deliver)
         answer.add_done_callback(lambda _: self.finished.put(name))
+
+    def at_once(self, seconds: float, left: int) -> int:
+        """As many as take a second, and fewer towards a review, so that chains reach it at about the same time."""
+        target = TASK_SECONDS and max(TASK_SECONDS, self.at_work / TASKS_A_SECOND)
+        affordable = int(target / seconds) if seconds else 1
+        return max(1, min(affordable, left // 2))
 
     def wait(self) -> list[int]:
         names = [self.cluster.next(self.finished)]
@@ -103,8 +112,16 @@ class Workers(Scheduler):
         return bool(self.running)
 
     def prepare(self, program: Program, request: Request) -> Any:
-        """Send the program. Each worker compiles it at its first block."""
-        self._sent(program)
+        """Have every worker fetch and compile the program; those that come later do so at their first block.
+
+        Dask prefers workers that hold what a task needs, so the first blocks then go to all of them.
+        """
+        self.at_work = len(self.cluster.workers)
+        sent = self._sent(program)
+        small = replace(request, state=None, position=worker.on_host(request.position))
+        self.submitted += 1
+        name = f"{id(self):x}-{self.submitted}"
+        self.cluster.on_each(worker.compiled, sent.digest, sent.future, small, name=name)
 
     def _sent(self, program: Program) -> Sent:
         if self.sent is None or self.sent[0] is not program:  # pickled once, not for every block
@@ -134,7 +151,7 @@ class Workers(Scheduler):
         if not self.kept:
             return None
         last_stage = max(number for number, _ in self.kept)
-        chains = []
+        drawn: np.ndarray | None = None
         for chain, (first, last) in enumerate(spans):
             kept = [one for one in self.kept[last_stage, chain] if one.request.first < last]
             parts = []
@@ -142,8 +159,13 @@ class Workers(Scheduler):
                 self.submitted += 1
                 name = f"{id(self):x}-{self.submitted}"
                 parts.append(self.cluster.submit(worker.draws_of, one.block, first, last, name=name, priority=1))
-            chains.append(np.concatenate(self.cluster.results(parts)))
-        return np.stack(chains)
+            at = 0
+            for rows in self.cluster.results(parts):
+                if drawn is None:
+                    drawn = np.empty((len(spans), last - first, rows.shape[1]), rows.dtype)
+                drawn[chain, at : at + len(rows)] = rows
+                at += len(rows)
+        return drawn
 
     def close(self) -> None:
         """Give up what is running, and free what workers hold."""

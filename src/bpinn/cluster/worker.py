@@ -60,6 +60,24 @@ def opened(digest: str, sent: bytes) -> Any:
     return content
 
 
+def compiled(digest: str, sent: bytes, request: Request) -> None:
+    """Compile a program here before its blocks come; the request is any chain's first."""
+    program: Program = opened(digest, sent)
+    with jax.enable_x64(program.double):
+        _compile(digest, program, program.start(request.chain, request.restarts, request.position))
+
+
+def _compile(digest: str, program: Program, state: Any) -> None:
+    if digest not in _compiled:  # so that the time of a block is that of its steps
+        program.compile(state)
+        _compiled.add(digest)
+
+
+def held(digest: str, sent: bytes) -> None:
+    """Have what was sent here."""
+    opened(digest, sent)
+
+
 def run_block(digest: str, sent: bytes, request: Request, state: Any, adjustments: tuple[Any, ...]) -> Block:
     """A block of a chain, from a state, or from the outcome of the block before it."""
     program: Program = opened(digest, sent)
@@ -69,9 +87,7 @@ def run_block(digest: str, sent: bytes, request: Request, state: Any, adjustment
             state = program.start(request.chain, request.restarts, request.position)
         for adjustment in adjustments:
             state = program.stage.apply(state, adjustment)
-        if digest not in _compiled:  # so that the time of a block is that of its steps
-            program.compile(state)
-            _compiled.add(digest)
+        _compile(digest, program, state)
     block = program.advance(replace(request, state=state))
     return replace(block, state=on_host(block.state), place=_address())
 

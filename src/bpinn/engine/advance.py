@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from bpinn.compiling import BLOCK
+from bpinn.engine.records import concatenated
 from bpinn.methods import Method
 from bpinn.methods.base import Record, Stage
 from bpinn.model import Model
@@ -59,7 +60,7 @@ def _block(
 
 @dataclass(frozen=True)
 class Request:
-    """A block to run: the chain, the steps, and the state they start from."""
+    """Steps to run: the chain, the first of them and how many, and the state they start from."""
 
     chain: int
     restarts: int
@@ -82,6 +83,10 @@ class Block:
     seconds: float
     finished: bool = False  # whether the chain ends here, before all its steps are done
     place: str = ""  # the worker that ran it, if it was not this process
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays, by which Dask decides what to move and what to spill."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves((self.state, self.record)) if hasattr(leaf, "nbytes"))
 
 
 class Program:
@@ -124,11 +129,14 @@ class Program:
             state = request.state
             if state is None:
                 state = self.start(request.chain, request.restarts, request.position)
-            began = time.perf_counter()
-            state, buffers = self._run(state, self.key(request.chain, request.restarts), request.first, request.count)
-            if request.first < self.stage.num_warmup:
-                buffers = buffers._replace(z=None)  # no draws yet
-            record = jax.tree.map(lambda a: np.array(a[: request.count]), jax.device_get(buffers))
+            began, key, parts = time.perf_counter(), self.key(request.chain, request.restarts), []
+            for first in range(request.first, request.first + request.count, BLOCK_STEPS):
+                count = min(BLOCK_STEPS, request.first + request.count - first)
+                state, buffers = self._run(state, key, first, count)
+                if request.first < self.stage.num_warmup:
+                    buffers = buffers._replace(z=None)  # no draws yet
+                parts.append(jax.tree.map(lambda a, count=count: np.array(a[:count]), jax.device_get(buffers)))
+            record = parts[0] if len(parts) == 1 else concatenated(parts)
             seconds = time.perf_counter() - began
             finished = self.stage.finished(state)
         return Block(request.chain, request.first, request.count, state, record, seconds, finished)

@@ -37,6 +37,13 @@ class Scheduler(ABC):
     def submit(self, program: Program, request: Request, deliver: Deliver) -> None:
         """Run a block, then call ``deliver`` with it in this process: in any thread, but one at a time per chain."""
 
+    def at_once(self, seconds: float, left: int) -> int:
+        """How many blocks to request at once, of ``left`` until chains wait for each other, if each takes ``seconds``.
+
+        Fewer requests cost less where a request has to travel; progress and Ctrl-C wait for the end of one.
+        """
+        return 1
+
     @abstractmethod
     def wait(self) -> list[int]:
         """Wait for at least one block; return the chains whose blocks were delivered. Raises what a block raised."""

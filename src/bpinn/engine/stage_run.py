@@ -153,8 +153,10 @@ class StageRun:
         """Number of steps of its next block. A block ends where warm-up ends, so that all its records are alike."""
         stage = self.stage
         end = min(stage.num_warmup if chain.done < stage.num_warmup else stage.num_steps, self.pause)
+        left = end - chain.done
         affordable = int(BLOCK_SECONDS / self.seconds_per_step) if self.seconds_per_step else 1
-        return min(max(affordable, 1), BLOCK_STEPS, end - chain.done)
+        count = min(max(affordable, 1), BLOCK_STEPS, left)
+        return min(count * self.scheduler.at_once(count * self.seconds_per_step, left // count), left)
 
     def _deliver(self, block: Block) -> None:
         self.seconds_per_step = block.seconds / block.count
