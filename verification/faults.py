@@ -112,7 +112,8 @@ HASTY = bp.HMC(num_warmup=20, num_draws=60, init="prior", num_leapfrog=4, coordi
 HEALTHY = Fault("nothing", "", "")
 FAULTS = [
     Fault("a chain that is stuck", "never moved", "a longer warm-up", tamper=stuck),
-    Fault("a step size that collapsed", "step size of chain 1 collapsed", "a longer warm-up", tamper=collapsed),
+    Fault("a step size that collapsed", "step size of chain 1 collapsed", "a longer warm-up", method=bp.HMC(),
+          tamper=collapsed),
     Fault("warm-up too short", "chains disagree", "a longer warm-up", method=HASTY),
     Fault("chains on different solutions", "found another solution", "bp.SMC()", make=two_solutions,
           method=bp.HMC(num_warmup=200, num_draws=300, chains=8)),

@@ -175,7 +175,7 @@ def measured(case: Case, seed: int, way: str) -> dict[str, Any]:
     problem = case.problem(seed, way)
     exact = case.classical(problem)
     begun, busy = time.perf_counter(), time.process_time()
-    result = bp.infer(problem, bp.HMC(), seed=seed, progress=False)
+    result = bp.infer(problem, seed=seed, progress=False)
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - busy}
     health = result.diagnose()
     rows = {}
@@ -185,10 +185,9 @@ def measured(case: Case, seed: int, way: str) -> dict[str, Any]:
             "mean": float(own.mean()), "sd": float(own.std()),
             "exact_mean": float(other.mean()), "exact_sd": float(other.std()),
         }  # fmt: skip
-    stats = result.stats
     return {
         "verdict": health.verdict, "reasons": list(health.reasons), "rows": rows, **seconds,
-        "gradients": int(np.sum(stats["gradients"])), "draws": int(np.prod(result.z.shape[:2])),
+        "method": type(result.method).__name__, "draws": int(np.prod(result.z.shape[:2])),
     }  # fmt: skip
 
 
@@ -197,8 +196,8 @@ def line(name: str, way: str, found: Mapping[str, Any]) -> str:
     for unknown, row in found["rows"].items():
         bias = (row["mean"] - row["exact_mean"]) / row["exact_sd"]
         off.append(f"{unknown} {bias:+.2f} ({row['sd'] / row['exact_sd']:.2f})")
-    each = found["gradients"] / found["draws"]
-    return f"{name:22} {way:8} {found['verdict']:5} {found['processor']:5.0f} s {each:5.0f}  " + ", ".join(off)
+    start = f"{name:22} {way:8} {found['method']:9} {found['verdict']:5} {found['processor']:5.0f} s  "
+    return start + ", ".join(off)
 
 
 def table(kept: Mapping[str, Any], ways: list[str]) -> str:

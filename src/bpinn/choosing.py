@@ -11,9 +11,8 @@ from bpinn.posterior import Posterior
 from bpinn.problem import Problem
 
 # With which collapsed chains are the default. Of amplitudes of a source with log-normal priors, which readings inform
-# little, three to six were sampled well, eight in three of four data sets with as many draws as there may be, and
-# twelve not.
-MOST_SCALARS, MOST_UNKNOWNS = 15, 6
+# little, eight were sampled well, and twelve not with as many draws as there may be.
+MOST_SCALARS, MOST_UNKNOWNS = 15, 8
 MOST_BENT = 4.0  # see `bpinn.methods.marginal.Mode`
 
 _chosen: WeakKeyDictionary[Problem, Method] = WeakKeyDictionary()

@@ -86,9 +86,10 @@ def infer(
     Example:
         ``result = bp.infer(problem, bp.HMC(), seed=0)``
     """
+    _check(problem, HMC() if method is None else method, seed, chains, cores, within)
     if method is None:
-        method = default_method(problem) if isinstance(problem, Problem) and problem.sensors else HMC()
-    _check(problem, method, seed, chains, cores, within)
+        with _stopping(in_folder=False):
+            method = default_method(problem)
     if start is not None:
         _check_start_result(problem, method, start)
     if portable:

@@ -34,9 +34,10 @@ from bpinn.registry import register
 from bpinn.run_output import RunOutput
 
 LOOK = 40  # step after which lost chains are restarted
-UPDATES = (0.15, 0.4, 0.7)  # shares of warm-up, at whose ends proposals follow the draws so far
+UPDATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # shares of warm-up, at whose ends proposals follow the draws so far
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
 LEAST_DRAWS, ROUND = 300, 100
+FEW = 9  # scalars of linear problems up to which there are no trajectories; with two proposals each, a step is as good
 # Where readings are not linear: the share of steps that change the coefficients alone, and of these that are accepted.
 ALONE, ALONE_ACCEPTED = 0.3, 0.4
 
@@ -99,7 +100,7 @@ class Marginal(Stage):
             state, accepted = self._transition(model, data, carry[0], jax.random.fold_in(key, i), step)
             return state, carry[1] + accepted
 
-        repeats = jnp.where(step < self.num_warmup, 1, self.settings.thin)
+        repeats = jnp.where(step < self.num_warmup, 1, self.settings.thin * (1 if _has_trajectories(model) else 2))
         state, total = jax.lax.fori_loop(0, repeats, again, (state, jnp.zeros((), state.z.dtype)))
         stats = {
             "log_density": state.log_density, "sampler_log_density": state.marginal,
@@ -109,7 +110,7 @@ class Marginal(Stage):
 
     def _transition(self, model: Model, data: Any, state: _State, key: Array, step: Array) -> tuple[_State, Array]:
         keys = jax.random.split(key)
-        if num_scalars(model) + num_pins(model):
+        if _has_trajectories(model):
             along = partial(self._along, model, data, keys[0], step)
             state = jax.lax.cond(state.proposals.suffice, lambda state: state, along, state)
         return self._proposed(model, data, state, keys[1], step)
@@ -187,6 +188,12 @@ class Marginal(Stage):
         return [f"accepted {np.mean([np.mean(stats['accepted']) for stats in latest]):.0%}"]
 
 
+def _has_trajectories(model: Model) -> bool:
+    """Whether they are worth what compiling them takes: not where proposals are enough for few scalars."""
+    moving = num_scalars(model) + num_pins(model)
+    return moving > 0 if not model.is_affine else moving > FEW
+
+
 @dataclass(frozen=True)
 class CollapsedPolicy(Policy):
     """Restarts chains that are lost from the first, and ends a run that has enough draws."""
@@ -229,7 +236,7 @@ class Collapsed(Method):
         num_warmup: steps in which proposals are adapted; they are discarded.
         num_draws: draws of each chain; by default as many as the run needs to be judged good.
         most_draws: upper limit of draws of each chain if ``num_draws`` is not given.
-        thin: keep every n-th draw after warm-up.
+        thin: keep every n-th step after warm-up.
         chains: number of chains, if `infer` is not given one.
 
     Example:
@@ -243,7 +250,7 @@ class Collapsed(Method):
     fewer: ClassVar[str] = "thin="
     takes_statistics: ClassVar[bool] = True
 
-    num_warmup: int = 300
+    num_warmup: int = 400
     num_draws: int | None = None
     most_draws: int = 4000
     thin: int = 1

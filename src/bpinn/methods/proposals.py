@@ -24,8 +24,8 @@ SHORT = 0.02  # weight of an independent proposal in the share of those that are
 INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
 EASY = 0.7  # share of independent proposals that are accepted, from which they are all that is needed
 FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
-RIDGE = 100.0  # draws that mode and curvature count for
-KEPT = 0.3  # share of the draws so far that still counts after an update: the first ones may be far from the others
+RIDGE = 50.0  # draws that mode and curvature count for
+KEPT = 0.5  # share of the draws so far that still counts after an update: the first ones may be far from the others
 LEAST_SHARE = 0.2  # of the proposals, for the coordinates in which fewer independent ones are accepted
 
 
