@@ -216,8 +216,8 @@ def test_where_it_cannot_be_used_it_says_why_and_hmc_is_the_default(problem, obs
 
 def test_many_unknowns_are_left_to_hmc():
 
-    amplitudes = dist.LogNormal(0.0, 1.0).expand([7]).to_event(1)
-    stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(7)]), k=amplitudes)
+    amplitudes = dist.LogNormal(0.0, 1.0).expand([9]).to_event(1)
+    stated = decaying(EXPANSION, law=lambda u_t, k, t: u_t - k @ jnp.stack([t**i for i in range(9)]), k=amplitudes)
     assert isinstance(default_method(stated), bp.HMC)
     bp.Collapsed().check(stated)  # but it can be asked for
 
