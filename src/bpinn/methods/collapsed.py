@@ -34,7 +34,8 @@ from bpinn.registry import register
 from bpinn.run_output import RunOutput
 
 LOOK = 40  # step after which lost chains are restarted
-UPDATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # shares of warm-up, at whose ends proposals follow the draws so far
+# Shares of warm-up, at whose ends proposals follow the draws so far: often with trajectories, whose steps move far.
+UPDATES, OFTEN = (0.5, 1.0), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)
 LOST_BY = 40.0  # in log density: chains that are so far below another one are restarted
 LEAST_DRAWS, ROUND = 300, 100
 FEW = 9  # scalars of linear problems up to which there are no trajectories; with two proposals each, a step is as good
@@ -115,13 +116,13 @@ class Marginal(Stage):
             state = jax.lax.cond(state.proposals.suffice, lambda state: state, along, state)
         return self._proposed(model, data, state, keys[1], step)
 
-    @property
-    def _updates(self) -> list[int]:
-        return [int(share * self.num_warmup) for share in UPDATES]
+    def _updates(self, model: Model) -> Array:
+        return jnp.asarray([int(share * self.num_warmup) for share in (OFTEN if _has_trajectories(model) else UPDATES)])
 
-    def _rate(self, step: Array) -> Array:
+    def _rate(self, model: Model, step: Array) -> Array:
         """How fast step sizes and angles are adapted: ever slower after each update of the proposals."""
-        last = jnp.max(jnp.where(step >= jnp.asarray(self._updates), jnp.asarray(self._updates), 0))
+        updates = self._updates(model)
+        last = jnp.max(jnp.where(step >= updates, updates, 0))
         return jnp.where(step < self.num_warmup, 0.5 * (1.0 + 0.15 * (step - last)) ** -0.75, 0.0)
 
     def _along(self, model: Model, data: Any, key: Array, step: Array, state: _State) -> _State:
@@ -135,7 +136,7 @@ class Marginal(Stage):
 
         ends = trajectory(evaluate, state.proposals.root[0], state.point, state.log_step, key)
         found = jax.tree.map(lambda new, old: jnp.where(ends.accepted, new, old), ends.last, ends.first)
-        rate = self._rate(step).astype(v.dtype)
+        rate = self._rate(model, step).astype(v.dtype)
         log_step = state.log_step + rate * (ends.probability - ACCEPTED)
         point = jnp.where(ends.accepted, ends.point, state.point)
         known = jnp.isfinite(ends.first.marginal)
@@ -167,16 +168,18 @@ class Marginal(Stage):
         accepted = jnp.log(jax.random.uniform(keys[2], (), dtype)) < ratio
         moved = state._replace(point=there, v=v, **found._asdict())
         state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), moved, state)
-        closes = jnp.any(step + 1 == jnp.asarray(self._updates))
+        closes = jnp.any(step + 1 == self._updates(model))
         probability = jnp.exp(jnp.minimum(ratio, 0.0))
         warming = step < self.num_warmup
         if moves:
             proposed = proposed._replace(view=jnp.where(alone, -1, proposed.view))
-            adapted = state.proposals.adapted(views, state.point, proposed, probability, closes)
+            adapted = state.proposals.adapted(
+                views, state.point, proposed, probability, closes, quick=_has_trajectories(model)
+            )
             kept = jax.tree.map(lambda new, old: jnp.where(warming, new, old), adapted, state.proposals)
             state = state._replace(proposals=kept)
         if not model.is_affine:
-            rate = jnp.where(alone, self._rate(step), 0.0)
+            rate = jnp.where(alone, self._rate(model, step), 0.0)
             angle = jnp.clip(state.angle * jnp.exp(rate * (probability - ALONE_ACCEPTED)), 0.01, 0.5 * np.pi)
             state = state._replace(angle=angle.astype(dtype))
         return state, accepted

@@ -24,8 +24,8 @@ SHORT = 0.02  # weight of an independent proposal in the share of those that are
 INDEPENDENT, FEWEST, PER_ACCEPTED = 0.75, 0.15, 2.5
 EASY = 0.7  # share of independent proposals that are accepted, from which they are all that is needed
 FREEDOM = 10.0  # degrees of freedom of their Student-t distribution, with tails wider than those of most posteriors
-RIDGE = 50.0  # draws that mode and curvature count for
-KEPT = 0.5  # share of the draws so far that still counts after an update: the first ones may be far from the others
+RIDGE = 100.0  # draws that mode and curvature count for
+QUICK_RIDGE, KEPT = 50.0, 0.5  # the same where draws move far, and the share of earlier draws that an update keeps
 LEAST_SHARE = 0.2  # of the proposals, for the coordinates in which fewer independent ones are accepted
 
 
@@ -158,10 +158,15 @@ class Proposals(NamedTuple):
         standard = self.inverse @ (at - self.centre)
         return -0.5 * (FREEDOM + len(at)) * jnp.log1p(jnp.vdot(standard, standard) / FREEDOM)
 
-    def adapted(self, views: Views, scalars: Array, proposed: Proposed, probability: Array, closes: Array) -> Self:
-        """Moments follow the chain, which is at ``scalars`` now; where ``closes``, proposals follow the moments."""
+    def adapted(
+        self, views: Views, scalars: Array, proposed: Proposed, probability: Array, closes: Array, quick: bool
+    ) -> Self:
+        """Moments follow the chain, which is at ``scalars`` now; where ``closes``, proposals follow the moments.
+
+        A ``quick`` chain has few draws from each update to the next, but nearly independent ones.
+        """
         count = self.number + 1.0
-        gain = 1.0 / (count + RIDGE)
+        gain = 1.0 / (count + (QUICK_RIDGE if quick else RIDGE))
         off = views.of(scalars) - self.mean
         mean = self.mean + gain[:, None] * off
         covariance = self.covariance + gain[:, None, None] * (off[:, :, None] * off[:, None, :])
@@ -173,7 +178,7 @@ class Proposals(NamedTuple):
         factors = [triangular_root(part, own) for part, own in zip(covariance, least, strict=True)]
         factor, inverse = (jnp.stack(parts) for parts in zip(*factors, strict=True))  # of the covariance's inverse
         return self._replace(
-            number=jnp.where(closes, KEPT * count, count),
+            number=jnp.where(closes, KEPT * count, count) if quick else count,
             mean=mean,
             covariance=covariance,
             log_scale=self.log_scale + rate * (probability - TARGET),
