@@ -111,7 +111,7 @@ def _picked(result: "Result", mask: np.ndarray) -> "Result":
 
 
 def of_rows(result: "Result", rows: np.ndarray, chains: int) -> "Result":
-    """The draws with these numbers, counted through all chains, in so many chains of equal weight."""
+    """The draws with these numbers, counted through all chains, split into chains of equal weight."""
 
     def take(values: np.ndarray) -> np.ndarray:
         flat = values.reshape(-1, *values.shape[2:])
