@@ -331,6 +331,33 @@ def test_the_field_meets_its_pins(x64):
     assert np.max(np.abs(off - np.array([2.0, -1.0]))) < 5 * WITHIN
 
 
+def test_chains_find_both_solutions_of_an_equation_that_has_two():
+    """Bratu's problem with boundary values only: at the middle its solutions are 0.329 and 2.78."""
+    field = bp.KarhunenLoeve(bp.SquaredExponential(length=0.35, sd=2.0), terms=12)
+    problem = bp.Problem(
+        {"x": (0.0, 1.0)},
+        {"u": field},
+        {
+            "law": bp.Physics(lambda u, u_xx: u_xx + 2.0 * jnp.exp(u), points=40, tolerance=0.1),
+            "u": bp.Sensors("u", {"x": [0.0, 1.0]}, [0.0, 0.0], noise=0.05),
+        },
+    )
+    exact = []
+    for guess in (0.3, 3.0):
+        mesh = np.linspace(0.0, 1.0, 101)
+        start = np.stack([guess * np.sin(np.pi * mesh), guess * np.pi * np.cos(np.pi * mesh)])
+        found = scipy.integrate.solve_bvp(
+            lambda x, y: np.stack([y[1], -2.0 * np.exp(y[0])]), lambda a, b: np.array([a[0], b[0]]), mesh, start
+        )
+        exact.append(found.sol(0.5)[0])
+    result = bp.infer(problem, bp.Collapsed(num_draws=200, chains=12), seed=0, progress=False)
+    middle = result.predict("u", {"x": [0.5]}).draws[..., 0].mean(1)
+    off = np.abs(middle[:, None] - np.array(exact))
+    assert np.all(off.min(1) < 0.15)
+    assert set(off.argmin(1)) == {0, 1}
+    assert result.diagnose().verdict == "bad"
+
+
 def test_it_is_the_default_of_ordinary_equations_but_not_of_products_of_fields():
     """Products of two unknown fields are curved in many directions, so that their coefficients are not nearly normal."""
 
