@@ -314,6 +314,24 @@ def test_pins_leave_little_curvature():
     np.testing.assert_allclose(mode.root @ mode.inverse, np.eye(len(mode.point)), atol=1e-3)
 
 
+def test_where_no_values_of_a_field_are_used_pins_hold_its_derivatives():
+    """Only the velocity u_t is read and in the law: drag, with the closed form v / (1 + c v t)."""
+    values = 5.0 / (1.0 + 0.4 * 5.0 * T) + 0.05 * np.random.default_rng(2).standard_normal(len(T))
+    problem = bp.Problem(
+        {"t": (0.0, 3.0)},
+        {"u": bp.GaussianProcess()},
+        {
+            "law": bp.Physics(lambda u_t, u_tt, c: u_tt + c * u_t**2),
+            "speed": bp.Sensors("u_t", {"t": T}, values, noise=0.05),
+        },
+        {"c": dist.LogNormal(-1.0, 0.7)},
+    )
+    assert num_pins(bp.Posterior(problem).model) == 2
+    result = bp.infer(problem, bp.Collapsed(num_draws=200), seed=0, progress=False)
+    assert np.all(np.isfinite(result.stats["log_density"]))
+    assert abs(result.draws("c").mean() - 0.4) < 4 * result.draws("c").std()
+
+
 def test_the_field_meets_its_pins(x64):
     """A field given pins two sds off its centre is there, to within a small share of its sd."""
     posterior = bp.Posterior(oscillating(field=bp.GaussianProcess(terms=40)))

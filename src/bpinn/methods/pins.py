@@ -199,7 +199,10 @@ def joint_root(
 
 
 def _candidates(model: Model, data: Any) -> np.ndarray:
-    """The streams that may be pins, by number: values of fields of one coordinate, which equations make solutions."""
+    """The streams that may be pins, by number: the values of fields of one coordinate that are not coefficients.
+
+    Where a field is used by its derivatives only, those of lowest order take their place.
+    """
     coordinates = Coordinates(model, data, Reference({}, None, None))
     scalars = {scalar.name: jnp.ones(scalar.real_shape) for scalar in model.parameters.scalars}
     bounds = {name: b for name, _, b, _ in model.sensors.fields}
@@ -207,8 +210,9 @@ def _candidates(model: Model, data: Any) -> np.ndarray:
     for name, field in coordinates.fields:
         wanted = model.sensors.wanted(name, scalars, False)
         own = len(bounds[name]) == 1 and name not in model.sensors.coefficients
+        lowest = min(sum(index) for _, index in field.layout(wanted))
         for member, index in field.layout(wanted):
             count = wanted.sizes[member]
-            found.append(np.arange(at, at + count) if own and not any(index) else np.zeros(0, int))
+            found.append(np.arange(at, at + count) if own and sum(index) == lowest else np.zeros(0, int))
             at += count
     return np.concatenate(found)
